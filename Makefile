@@ -1,0 +1,60 @@
+PYTHON ?= python3
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help check test bench clean lint
+
+step = @echo "==> $(1)"
+
+help: ## Show this list
+	@echo "Usage: make <target> [PYTHON=python3.11]"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+
+check: lint ## Format, lint, types, import contracts and fast tests; needs no server
+	$(call step,Fast tests)
+	@$(PY) -m pytest -q -m "not slow and not server"
+
+test: lint ## All that check does, then every test
+	$(call step,All tests)
+	@$(PY) -m pytest -q
+
+bench: $(STAMP) ## Run the benchmarks
+	$(call step,Benchmarks)
+	@$(PY) -m benchmarks
+
+clean: ## Remove the virtual environment, caches and build output
+	$(call step,Removing $(VENV) and caches and build output)
+	@rm -rf $(VENV) build dist *.egg-info .benchmarks .hypothesis
+	@rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+lint: $(STAMP)
+	$(call step,Format (to fix: $(VENV)/bin/ruff format))
+	@$(PY) -m ruff format --check .
+	$(call step,Lint)
+	@$(PY) -m ruff check .
+	$(call step,Types)
+	@$(PY) -m mypy
+	$(call step,Import contracts)
+	@$(VENV)/bin/lint-imports --no-logo
+
+# Touched last, so that an install that broke off is done again.
+$(STAMP): setup.cfg pyproject.toml
+	@command -v "$(PYTHON)" >/dev/null || { \
+	  echo "There is no '$(PYTHON)' here. Install Python 3.11 or 3.12, or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || { \
+	  echo "PrivateKube needs Python 3.11 or 3.12, but '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Name another: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make virtual environments. Install its venv module (on Debian and Ubuntu the package python3-venv)." >&2; exit 1; }
+	$(call step,Making $(VENV) with $$("$(PYTHON)" -V))
+	@"$(PYTHON)" -m venv $(VENV)
+	$(call step,Installing PrivateKube and its tools into $(VENV): a minute the first time)
+	@$(PY) -m pip install --disable-pip-version-check --progress-bar off -e '.[dev]' \
+	  | awk '/^ *(Collecting|Downloading|Building|Installing)/ { printf "."; fflush() } END { print "" }'
+	@touch $@

@@ -1,0 +1,7 @@
+"""`python -m privatekube_kfp.cli`."""
+
+import sys
+
+from privatekube_kfp.cli import main
+
+sys.exit(main())

@@ -1,0 +1,123 @@
+"""What the documentation shows is what happens.
+
+Every ```console block is typed into a shell, one shell a page, in an empty folder; what follows a
+command is what it must print. Every ```python block runs, one interpreter a page. A block that is
+only there to be read is marked ```sh or ```text.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_CHANGES = [
+    (re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{6})?Z"), "TIME"),
+    (re.compile(r"consume-[0-9a-f]{12}"), "consume-ID"),
+]
+_MARK = "--- end of command ---"
+
+
+@dataclass
+class Command:
+    line: int
+    text: str
+    output: list[str]
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """The blocks of a language, each with the number of its first line."""
+    text = page.read_text()
+    return [
+        (text.count("\n", 0, match.start(2)) + 1, match[2])
+        for match in _BLOCK.finditer(text)
+        if match[1] == language
+    ]
+
+
+def commands(page: Path) -> list[Command]:
+    found: list[Command] = []
+    for first, block in blocks(page, "console"):
+        for number, line in enumerate(block.splitlines(), start=first):
+            if line.startswith("$ "):
+                found.append(Command(number, line[2:], []))
+            elif line.startswith("> ") and not found[-1].output:
+                found[-1].text += "\n" + line[2:]
+            else:
+                found[-1].output.append(line)
+    return found
+
+
+def settled(lines: list[str]) -> list[str]:
+    """Without what differs from run to run."""
+    text = "\n".join(line.rstrip() for line in lines)
+    for pattern, replacement in _CHANGES:
+        text = pattern.sub(replacement, text)
+    return text.strip("\n").split("\n")
+
+
+def with_block(language: str) -> list:
+    return [pytest.param(page, id=page.name) for page in PAGES if blocks(page, language)]
+
+
+@pytest.mark.parametrize("page", with_block("console"))
+def test_sessions(page, tmp_path):
+    program = tmp_path / "bin" / "privatekube"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m privatekube_kfp.cli "$@"\n')
+    program.chmod(0o755)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    typed = [
+        command for command in commands(page) if shutil.which("jq") or "jq" not in command.text
+    ]
+    script = "".join(f"{command.text}\necho '{_MARK}'\n" for command in typed)
+    env = {name: value for name, value in os.environ.items() if name != "PRIVATEKUBE_LEDGER"}
+    env |= {"PATH": f"{program.parent}:{env['PATH']}", "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=300,
+        check=False,
+    )
+    outputs = result.stdout.split(f"{_MARK}\n")
+    assert len(outputs) == len(typed) + 1, outputs[-1]
+    for command, output in zip(typed, outputs, strict=False):
+        where = f"{page.name}:{command.line}: $ {command.text}"
+        assert settled(output.splitlines()) == settled(command.output), where
+
+
+@pytest.mark.parametrize("page", with_block("python"))
+def test_programs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": page.stem}
+    for first, block in blocks(page, "python"):
+        padded = "\n" * (first - 1) + block
+        exec(compile(padded, str(page), "exec"), names)
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for name, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text()):
+            if not name.startswith(("http://", "https://")):
+                target = page.parent / name if name else page
+                assert target.exists(), f"{page.name} links to {name}"
+                assert not anchor or anchor in headings(target), f"{page.name}: {name}#{anchor}"
