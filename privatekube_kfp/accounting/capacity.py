@@ -32,6 +32,7 @@ from privatekube_kfp.core.budget import (
     Accounting,
     Budget,
     ceil_units,
+    decimal_text,
     floor_units,
     format_amount,
     parse_decimal,
@@ -228,7 +229,7 @@ def _parse_weights(weights: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
             f"the weights add up to {float(total):.12g}, so blocks could fail with that many times"
             " delta; they must add up to at most 1",
         )
-    return tuple((order, f"{parsed[order]:f}") for order in known.orders)
+    return tuple((order, decimal_text(parsed[order])) for order in known.orders)
 
 
 def _default_weights(promise: Promise) -> dict[str, Decimal]:

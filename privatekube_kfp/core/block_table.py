@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from privatekube_kfp.core.budget import INFINITE, Accounting, Budget
 from privatekube_kfp.core.exact_sums import BEYOND, ExactSums, Ints, Places, columns_at, grown
-from privatekube_kfp.core.unlocking import AtOnce, ByPipelines, ByTime, Unlocking, unlocked_amount
+from privatekube_kfp.core.unlocking import AtOnce, ByPipelines, Unlocking, unlocked_amount
 
 Bools = npt.NDArray[np.bool_]
 
@@ -157,14 +157,16 @@ class BlockTable:
             opened=opened,
         )
 
-    def has_room(self, place: int, demand: Ints) -> bool:
-        enough = self._room[:, place] >= demand[:, 0]
-        return bool(enough.any() if self.any_order else enough.all())
-
     def have_room(self, places: Places, demands: Ints) -> Bools:
-        """Whether each block has room for its demand."""
-        enough = columns_at(self._room, places) >= demands
-        return np.asarray(enough.any(axis=0) if self.any_order else enough.all(axis=0))
+        """Whether each of these blocks has room for its demand."""
+        return self._enough(columns_at(self._room, places) >= demands)
+
+    def has_room(self, place: int, demands: Ints) -> Bools:
+        """Whether one block has room for each of these demands."""
+        return self._enough(self._room[:, place : place + 1] >= demands)
+
+    def _enough(self, at_order: Bools) -> Bools:
+        return np.asarray(at_order.any(axis=0) if self.any_order else at_order.all(axis=0))
 
     def shares_for(self, places: Places, demands: Ints) -> Ints:
         """How many shares of each block must be open, at least, before its demand can fit."""
@@ -173,12 +175,6 @@ class BlockTable:
         usable = columns_at(self._ceiling, places) > 0
         if self.any_order:
             return np.asarray(np.where(usable, shares, BEYOND).min(axis=0))
-        return np.asarray(np.where(usable, shares, 0).max(axis=0))
-
-    def shares_in(self, places: Places, amounts: Ints) -> Ints:
-        """How many whole shares of each block these amounts are, at most, at any order."""
-        shares = amounts // (columns_at(self._share, places) + 1)
-        usable = columns_at(self._ceiling, places) > 0
         return np.asarray(np.where(usable, shares, 0).max(axis=0))
 
     def tightest(self, places: Places, demand: Ints) -> tuple[int, bool]:
@@ -204,13 +200,10 @@ class BlockTable:
         self._reckon_unlocked(places)
         return True
 
-    def open_until(self, now: int) -> Places:
-        """Unlock what time unlocks; returns the blocks that gained."""
+    def open_until(self, now: int, interval: int) -> Places:
+        """Unlock a share per interval since each block's creation; returns who gained."""
         used = slice(0, len(self.names))
-        if not isinstance(self._unlocking, ByTime):
-            return slice(0, 0)
-        ticks = (now - self.created[used]) // self._unlocking.interval
-        due = np.clip(ticks, self.opened[used], self.shares)
+        due = np.clip((now - self.created[used]) // interval, self.opened[used], self.shares)
         places = np.flatnonzero(due > self.opened[used]).astype(np.int32)
         if len(places):
             self.opened[places] = due[places]

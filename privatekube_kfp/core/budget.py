@@ -65,6 +65,12 @@ def parse_decimal(text: str, name: str) -> Decimal:
     return Decimal(cleaned)
 
 
+def decimal_text(value: Decimal) -> str:
+    """The one way to write a decimal: plainly, without zeros at the end."""
+    whole, _, decimals = f"{value:f}".partition(".")
+    return f"{whole}.{decimals}".rstrip("0").rstrip(".")
+
+
 def parse_amount(text: str, digits: int, name: str) -> int:
     """`text` in whole units of 10**-digits, or `Invalid` saying what is allowed."""
     value = parse_decimal(text, name)
@@ -111,7 +117,7 @@ def format_amount(units: int, digits: int) -> str:
 
 def ceil_units(value: Fraction | Decimal, digits: int = EPSILON_DIGITS) -> int:
     """A price in whole units, rounded up and saturating at `INFINITE`."""
-    if isinstance(value, Decimal) and not value.is_finite():
+    if isinstance(value, Decimal) and (not value.is_finite() or value.adjusted() > 12):
         return INFINITE
     scaled: Fraction = Fraction(value) * 10**digits
     return min(math.ceil(scaled), INFINITE)
@@ -201,10 +207,11 @@ def renyi(orders: Iterable[str]) -> Accounting:
     values: list[Decimal] = []
     for text in orders:
         value = parse_decimal(text, "order")
-        if not 1 < value <= 1_000_000:
+        if not 1 < value <= 1_000_000 or len(decimal_text(value).partition(".")[2]) > 12:
             raise Invalid(
                 Reason.INVALID_BUDGET,
-                f"order {_shown(text)} must be above 1 and at most 1000000",
+                f"order {_shown(text)} must be above 1, at most 1000000, and have at most 12"
+                " decimals",
             )
         values.append(value)
     if not values:
@@ -218,7 +225,7 @@ def renyi(orders: Iterable[str]) -> Accounting:
     for lower, upper in pairwise(ordered):
         if lower == upper:
             raise Invalid(Reason.INVALID_BUDGET, f"order {lower} is given twice")
-    return Accounting(tuple(f"{value.normalize():f}" for value in ordered))
+    return Accounting(tuple(map(decimal_text, ordered)))
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,8 @@ class Pool:
 
     def unlock_until(self, now: int) -> None:
         """Unlock what time unlocks; for looking at blocks between passes."""
-        self._watch.note_unlocked(self._blocks.open_until(now))
+        if isinstance(self._unlocking, ByTime):
+            self._watch.note_gain(self._blocks.open_until(now, self._unlocking.interval))
 
     def view(self, name: str) -> BlockBudget:
         """Where the block's budget is, exactly."""
@@ -160,7 +161,7 @@ class Pool:
         self._newcomers.append(waiter)
         for unlocked in [places for _, places in parts] if opens is None else [opens]:
             if self._blocks.count_arrival(unlocked):
-                self._watch.note_unlocked(unlocked)
+                self._watch.note_gain(unlocked)
 
     def withdraw(self, claim: str) -> None:
         """The claim no longer waits; nobody needs an answer."""
@@ -177,9 +178,9 @@ class Pool:
     def release(self, amounts: PerBlock) -> None:
         """Allocated budget goes back to unlocked."""
         for budget, names in amounts.groups:
-            places, freed = self._blocks.places(names), as_column(budget)
-            self._blocks.release(places, freed)
-            self._watch.note_released(places, freed)
+            places = self._blocks.places(names)
+            self._blocks.release(places, as_column(budget))
+            self._watch.note_gain(places)
 
     @property
     def waiting(self) -> int:
@@ -241,7 +242,6 @@ class Pool:
                 self._watch.add(waiter, *stopped_at)
             if isinstance(item, Bucket) and item.live:
                 heapq.heappush(candidates, _turn_of(item))
-        self._watch.set_alarms()
         # 5. Refuse whoever's time is up now.
         self._refuse_overdue(now)
         refusals, self._refusals = tuple(self._refusals), []

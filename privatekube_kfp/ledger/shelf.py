@@ -203,6 +203,7 @@ class ShelfLedger(Ledger):
 
     def submit(self, claim: str, request: ClaimRequest) -> Response | None:
         check_name("claim", claim)
+        self._price_ahead(claim, request)
         with self._writing() as shelf:
             record = shelf.claim(claim)
             if record is None:
@@ -219,6 +220,20 @@ class ShelfLedger(Ledger):
                 book.submit(record, self._received(book, request, shelf.now))
                 book.settle(shelf.now)
             return record.responses.get(request.id)
+
+    def _price_ahead(self, claim: str, request: ClaimRequest) -> None:
+        """Work out what a plan costs before others have to wait for it; prices are remembered."""
+        with self._reading() as shelf:
+            known = shelf.claim(claim)
+            if isinstance(request, AllocateRequest):
+                stream, plan = request.stream, request.plan
+            elif isinstance(request, ConsumeRequest) and request.amount and known:
+                stream, plan = known.stream, request.amount
+            else:
+                return
+            spec = shelf.specs.get(stream)
+        if spec is not None:
+            plan.price(spec.accounting)
 
     @staticmethod
     def _received(book: Book, request: ClaimRequest, now: int) -> Request:

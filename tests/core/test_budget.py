@@ -246,3 +246,16 @@ def test_budgets_of_different_accounting_do_not_mix():
     ):
         with pytest.raises(TypeError):
             mix()
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [["1.0000000000000000000000000000000001"], ["2", "2.0000000000000000000000000000000001"]],
+)
+def test_orders_are_not_rounded_to_each_other(orders):
+    with pytest.raises(Invalid, match="at most 12 decimals"):
+        renyi(orders)
+
+
+def test_orders_are_written_one_way():
+    assert renyi(["64", "2.50", "1e1"]).orders == ("2.5", "10", "64")

@@ -218,7 +218,7 @@ class Walk:
         for claim in list(self.oracle.waiting):
             self.pool.withdraw(claim)
         watch = self.pool._watch
-        for kept in (watch._buckets, watch._alarms, self.pool._asking._askers):
+        for kept in (watch._buckets, watch._pegs, self.pool._asking._askers):
             assert not kept
         assert not self.pool._curves._known
         assert self.pool.next_due() is None

@@ -1,0 +1,1 @@
+"""`python -m benchmarks`: each part measures what the design promises, and judges it."""
