@@ -8,21 +8,27 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check test bench clean lint
+.PHONY: help check test control-plane bench clean lint
 
 step = @echo "==> $(1)"
 
 help: ## Show this list
 	@echo "Usage: make <target> [PYTHON=python3.11]"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 check: lint ## Format, lint, types, import contracts and fast tests; needs no server
 	$(call step,Fast tests)
-	@$(PY) -m pytest -q -m "not slow and not server"
+	@$(PY) -m pytest -q -n auto -m "not slow and not server"
 
-test: lint ## All that check does, then every test
-	$(call step,All tests)
-	@$(PY) -m pytest -q
+test: lint control-plane ## All that check does, then every test
+	$(call step,All tests that need no server)
+	@$(PY) -m pytest -q -n auto -m "not server"
+	$(call step,All tests on a real Kubernetes API server)
+	@$(PY) -m pytest -q -m server
+
+control-plane: $(STAMP) ## Build the Kubernetes control plane of the tests into the cache, once
+	$(call step,Kubernetes control plane)
+	@$(PY) -m tests.kubernetes.control_plane build
 
 bench: $(STAMP) ## Run the benchmarks
 	$(call step,Benchmarks)
