@@ -4,12 +4,11 @@ Three hosts drive it: the embedded ledger, the in-cluster scheduler and the simu
 no clock, no storage and no names beyond those it is told; a host that fails to keep what `plan`
 decided throws the pool away and builds it again from its records.
 
-A pass costs what changed, not what waits. Each waiting claim is watched at one block that stops
-it, in a bucket with all claims that ask the same of that block. Until the block gains budget the
-bucket is not looked at; when it does, its demand is tested once, and only if it fits now are its
-claims looked at, best rank first, until it fits no more. This grants what sorting all waiting
-claims and trying each would grant: within a pass grants only lower what is unlocked, so a claim
-stopped by a block that gained nothing cannot run.
+A pass costs what changed, not what waits. Each waiting claim is watched by one block that stops
+it, together with all claims that ask the same of that block. Until the block has room for that
+demand nobody there is looked at; when it has, they are, best rank first, until it has no more.
+This grants what sorting all waiting claims and trying each would grant: within a pass grants only
+lower what is unlocked, so a claim stopped by a block that gained nothing cannot run.
 
 To read on: `block_table` holds where the budget is, `watch` whom to look at when a block gains,
 `asking` whom to refuse when a block can no longer serve them.

@@ -440,6 +440,7 @@ class SqliteLedger(ShelfLedger):
                 raise LedgerError(
                     Reason.LEDGER_UNREADABLE, f"ledger {self._path}: {_DAMAGED} ({verdict})"
                 )
+            self._data_version = None  # an audit is of the file, not of what we remember of it
         return super().verify()
 
     def reset_clock(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from privatekube_kfp.core.book import Book
-from privatekube_kfp.core.budget import Budget
 from privatekube_kfp.core.claim import Claim, Kind
 from privatekube_kfp.core.unlocking import ByPipelines
 from privatekube_kfp.ledger.streams import StreamSpec
@@ -50,12 +49,11 @@ def _differences(spec: StreamSpec, book: Book, claims: Sequence[Claim]) -> Itera
         for what, recorded, expected in derived:
             if recorded != expected:
                 yield f"block {name}: {what} {recorded}, its claims add up to {expected}"
-        yield from _over_commitment(name, capacity, allocated[name] + consumed[name])
-
-
-def _over_commitment(block: str, capacity: Budget, spent: Budget) -> Iterator[str]:
-    if not spent.is_zero and not spent.fits(capacity, capacity):
-        yield f"block {block}: {spent} granted, more than its capacity of {capacity}"
+        spent, unlocked = allocated[name] + consumed[name], capacity - budget.locked
+        if not spent.is_zero and not spent.fits(capacity, capacity):
+            yield f"block {name}: {spent} granted, more than its capacity of {capacity}"
+        if not spent.is_zero and not spent.fits(unlocked, capacity):
+            yield f"block {name}: {spent} granted, more than the {unlocked} unlocked so far"
 
 
 def _claim_differences(claim: Claim, book: Book) -> Iterator[str]:
