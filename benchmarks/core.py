@@ -29,7 +29,7 @@ def measure(quick: bool, say: Say) -> list[Result]:
     results += arrivals_side_by_side(few, large, judged, say)
     del large
     gc.collect()
-    results += against_sort_and_scan(few, 10 if quick else 60, judged, say)
+    results += against_sort_and_scan(few, 10 if quick else 40, judged, say)
     results += distinct_demands(few if quick else 20_000, say)
     return results
 

@@ -124,6 +124,6 @@ class Stream:
     def fill(self, waiting: int) -> None:
         """Let claims arrive, with a pass now and then, until so many wait."""
         while (missing := waiting - self.pool.waiting) > 0:
-            for claim, demand in self.next_arrivals(min(200, missing)):
+            for claim, demand in self.next_arrivals(min(500, missing)):
                 self.pool.arrive(str(claim), demand, arrival=claim)
             self.finish(self.pool.plan(0).grants)

@@ -33,7 +33,7 @@ def _small_scale():
 
 
 @every_kind
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(choices=st.binary(min_size=200, max_size=500))
 def test_same_grants_in_the_same_order(accounting, policy, choices):
     Walk(accounting, policy, choices).run()

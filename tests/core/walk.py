@@ -51,7 +51,9 @@ class Walk:
         self.held = {}  # granted claim -> what it still holds
         self.sizes = [self.capacity() for _ in range(self.choose.of((1, 1, 2, 3)))]
         self.few = [self.amounts() for _ in range(self.choose.between(0, 3))]
-        self.add_block()
+        self.longest = self.choose.of((4, 4, 12))
+        for _ in range(self.choose.between(1, self.longest)):
+            self.add_block()
 
     def new_pool(self):
         return Pool(self.accounting, self.unlocking, self.policy)
@@ -71,7 +73,7 @@ class Walk:
                 "R": self.restart,
                 "X": self.retire,
             }[event]()
-            if event not in "aA" or self.choose.below(2):
+            if event in "pt" or self.choose.below(3):
                 self.check()
         self.check()
         self.leave_nothing_behind()
@@ -81,7 +83,7 @@ class Walk:
     def capacity(self):
         between = self.choose.between
         if self.accounting.is_renyi:
-            return between(-30, 90), between(-10, 90), between(-1, 90)
+            return tuple(between(low, 90) if self.choose.below(6) else 0 for low in (-30, -10, 1))
         return between(20, 90), between(0, 40)
 
     def amounts(self):
@@ -102,7 +104,7 @@ class Walk:
     def demand(self):
         blocks = sorted(self.oracle.capacity)
         first = self.choose.below(len(blocks))
-        asked = blocks[first : first + self.choose.between(1, 4)]
+        asked = blocks[first : first + self.choose.between(1, self.longest)]
         if len(asked) > 2 and not self.choose.below(4):
             del asked[1]
         if self.few and self.choose.below(4):
