@@ -12,6 +12,8 @@ from privatekube_kfp.ledger.sqlite import SqliteLedger
 from tests.contract.random_walk import do, everything, random_call
 from tests.contract.world import ManualClock
 
+pytestmark = pytest.mark.slow
+
 
 def open_again(path, clock):
     return SqliteLedger(path, create=True, clock=clock)

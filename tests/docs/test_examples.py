@@ -67,6 +67,7 @@ def with_block(language: str) -> list:
     return [pytest.param(page, id=page.name) for page in PAGES if blocks(page, language)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", with_block("console"))
 def test_sessions(page, tmp_path):
     program = tmp_path / "bin" / "privatekube"
