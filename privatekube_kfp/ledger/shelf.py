@@ -223,15 +223,16 @@ class ShelfLedger(Ledger):
 
     def _price_ahead(self, claim: str, request: ClaimRequest) -> None:
         """Work out what a plan costs before others have to wait for it; prices are remembered."""
+        if isinstance(request, AllocateRequest):
+            plan, stream = request.plan, request.stream
+        elif isinstance(request, ConsumeRequest) and request.amount is not None:
+            plan, stream = request.amount, None
+        else:
+            return
         with self._reading() as shelf:
-            known = shelf.claim(claim)
-            if isinstance(request, AllocateRequest):
-                stream, plan = request.stream, request.plan
-            elif isinstance(request, ConsumeRequest) and request.amount and known:
-                stream, plan = known.stream, request.amount
-            else:
-                return
-            spec = shelf.specs.get(stream)
+            if stream is None and (known := shelf.claim(claim)) is not None:
+                stream = known.stream
+            spec = shelf.specs.get(stream) if stream is not None else None
         if spec is not None:
             plan.price(spec.accounting)
 
