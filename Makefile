@@ -23,14 +23,14 @@ check: lint ## Format, lint, types, import contracts and fast tests; needs no se
 test: lint control-plane ## All that check does, then every test
 	$(call step,All tests that need no server)
 	@$(PY) -m pytest -q -n auto -m "not server"
-	$(call step,All tests on a real Kubernetes API server)
-	@$(PY) -m pytest -q -m server
+	$(call step,All tests on real Kubernetes API servers and a real Prometheus: some minutes)
+	@$(PY) -m pytest -q -m server -n auto --maxprocesses=4 --dist loadfile
 
 control-plane: $(STAMP) ## Build the Kubernetes control plane of the tests into the cache, once
 	$(call step,Kubernetes control plane)
 	@$(PY) -m tests.kubernetes.control_plane build
 
-bench: $(STAMP) ## Run the benchmarks
+bench: $(STAMP) control-plane ## Run the benchmarks
 	$(call step,Benchmarks)
 	@$(PY) -m benchmarks
 

@@ -29,6 +29,7 @@ _COMMANDS = {
     "ledger": "Check a ledger, and mend its clock.",
     "account": "Price a plan, and see how often it fits in one block.",
     "calibrate": "From noise to epsilon, and from epsilon to noise.",
+    "install": "Install into a Kubernetes cluster.",
 }
 
 

@@ -37,7 +37,7 @@ ledger_option = click.option(
     metavar="ADDRESS",
     expose_value=False,
     callback=_note_ledger,
-    help="The ledger, such as sqlite:///ledger.db (or set PRIVATEKUBE_LEDGER).",
+    help="The ledger: sqlite:///ledger.db, kubernetes, ... (or set PRIVATEKUBE_LEDGER).",
 )
 
 json_option = click.option(

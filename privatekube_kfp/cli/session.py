@@ -42,7 +42,7 @@ class Session:
         if not address:
             raise click.UsageError(
                 f"No ledger named: give --ledger or set {LEDGER_VARIABLE},"
-                " for example sqlite:///ledger.db",
+                " for example sqlite:///ledger.db or kubernetes",
                 click.get_current_context(silent=True),
             )
         with open_ledger(address, create=create, source=source) as ledger:

@@ -102,11 +102,7 @@ class Book:
         known = self.claims.get(claim)
         request = known.request(id) if known else None
         if request is not None and request.body != body:
-            raise Invalid(
-                Reason.ID_REUSED,
-                f"claim {claim} already has a request {id!r} that says something else;"
-                " repeat that one word for word, or choose another request id",
-            )
+            raise id_reused(claim, id)
         return request is not None
 
     def submit(self, claim: Claim, request: Request) -> None:
@@ -115,8 +111,8 @@ class Book:
         Requests are answered in order, but a release does not queue behind an allocate that
         waits: it withdraws it.
         """
+        self.check_request(request)
         if request.kind is Kind.ALLOCATE:
-            self._check_demand(request)
             request = replace(request, arrival=self.arrivals)
             self.arrivals += 1
         self.claims[claim.name] = claim
@@ -132,11 +128,16 @@ class Book:
     def why_waiting(self, claim: str, id: str) -> Refusal:
         """What an unanswered request is waiting for."""
         if self._turn(self.claims[claim]).id == id:
+            if not self._pool.is_waiting(claim):
+                return Refusal(claim, Reason.WAITING_FOR_UNLOCK, "its turn has not come yet")
             return self._pool.why_waiting(claim)
         message = "an earlier request of the claim has no answer yet"
         return Refusal(claim, Reason.WAITING_FOR_ALLOCATE, message)
 
-    def _check_demand(self, request: Request) -> None:
+    def check_request(self, request: Request) -> None:
+        """Refuse a demand that is none; `submit` does it too."""
+        if request.kind is not Kind.ALLOCATE:
+            return
         for _, budget in request.steps:
             if budget.accounting != self.stream.accounting or min(budget.amounts) < 0:
                 raise TypeError(f"{budget} is no demand on stream {self.stream.name}")
@@ -193,7 +194,7 @@ class Book:
 
     def _allocate(self, claim: Claim, request: Request, now: int) -> None:
         if any(other.kind is Kind.RELEASE for other in claim.requests):
-            message = f"claim {claim.name} was released; make another claim"
+            message = "the claim was released; make another claim"
             return self._deny(claim, request, Reason.ALREADY_RELEASED, message, now)
         arrived = claim.arrived(before=request)
         self._line_up(claim, request, [b for b in request.blocks if b not in arrived])
@@ -233,11 +234,11 @@ class Book:
         self, claim: Claim, request: Request, held: PerBlock
     ) -> tuple[Reason, str] | None:
         if claim.is_done(Kind.RELEASE):
-            return Reason.ALREADY_RELEASED, f"claim {claim.name} was released; nothing is left"
+            return Reason.ALREADY_RELEASED, "the claim was released; nothing is left"
         if not claim.is_done(Kind.ALLOCATE):
-            return Reason.NOT_ALLOCATED, f"claim {claim.name} was not allocated"
+            return Reason.NOT_ALLOCATED, "the claim was not allocated"
         if held.is_zero:
-            return Reason.NOTHING_LEFT, f"claim {claim.name} has consumed all it was allocated"
+            return Reason.NOTHING_LEFT, "the claim has consumed all it was allocated"
         if request.step is None:
             return None
         steps = [step for other in claim.granted() for step, _ in other.steps]
@@ -293,3 +294,11 @@ class Book:
                 if self._opened.get(name, 0) < due:
                     self._opened[name] = due
                     self.dirty_blocks.add(name)
+
+
+def id_reused(claim: str, id: str) -> Invalid:
+    return Invalid(
+        Reason.ID_REUSED,
+        f"claim {claim} already has a request {id!r} that says something else;"
+        " repeat that one word for word, or choose another request id",
+    )

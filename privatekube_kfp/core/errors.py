@@ -16,6 +16,7 @@ class Reason(StrEnum):
     WAITING_FOR_UNLOCK = "WaitingForUnlock"
     WAITING_FOR_RELEASE = "WaitingForRelease"
     WAITING_FOR_ALLOCATE = "WaitingForAllocate"
+    WAITING_FOR_SCHEDULER = "WaitingForScheduler"
 
     # Denied: answered once and for good, and kept with the claim.
     EXCEEDS_CAPACITY = "ExceedsCapacity"
@@ -60,6 +61,23 @@ class Reason(StrEnum):
     LEDGER_FULL = "LedgerFull"
     LEDGER_BUSY = "LedgerBusy"
     LEDGER_INCONSISTENT = "LedgerInconsistent"
+
+    # The cluster.
+    CLUSTER_UNREACHABLE = "ClusterUnreachable"
+    CLUSTER_REFUSED = "ClusterRefused"
+    UNKNOWN_OBJECT = "UnknownObject"
+
+    # The data, and what leaves.
+    DATA_UNREADABLE = "DataUnreadable"
+    DATA_UNWRITABLE = "DataUnwritable"
+    NOT_CONSUMED = "NotConsumed"
+    ALREADY_PUBLISHED = "AlreadyPublished"
+
+    # What the scheduler says of an object that it cannot follow.
+    SPEC_CHANGED = "SpecChanged"
+    REQUEST_CHANGED = "RequestChanged"
+    UNREADABLE = "Unreadable"
+    DELETION_REFUSED = "DeletionRefused"
 
 
 class PrivateKubeError(Exception):

@@ -53,6 +53,8 @@ class PerBlock:
 
     def __sub__(self, other: PerBlock) -> PerBlock:
         """What is left; `other` must name no block that is not here."""
+        if not other.groups:
+            return self
         left = dict(self.items())
         for block, budget in other.items():
             left[block] = left[block] - budget

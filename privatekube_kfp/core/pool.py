@@ -185,6 +185,9 @@ class Pool:
     def waiting(self) -> int:
         return len(self._waiters)
 
+    def is_waiting(self, claim: str) -> bool:
+        return claim in self._waiters
+
     def why_waiting(self, claim: str) -> Refusal:
         """What a waiting claim is waiting for."""
         stopped_at = self._stopped_at(self._waiters[claim])

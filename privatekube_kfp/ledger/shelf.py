@@ -13,16 +13,28 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from privatekube_kfp.core.book import Book
-from privatekube_kfp.core.claim import Claim, Request, Response
-from privatekube_kfp.core.errors import Invalid, LedgerError, Reason
+from privatekube_kfp.core.claim import Claim, Response
+from privatekube_kfp.core.errors import LedgerError, Reason
 from privatekube_kfp.core.pool import Refusal
-from privatekube_kfp.core.selection import check_users
 from privatekube_kfp.core.stream import Block
 from privatekube_kfp.core.unlocking import MICROSECONDS
+from privatekube_kfp.ledger.checks import (
+    check_portion,
+    check_requested,
+    check_same_portion,
+    check_same_stream,
+    check_semantic,
+    check_stream_of_claim,
+    check_unused,
+    received,
+    unknown_block,
+    unknown_claim,
+    unknown_stream,
+)
 from privatekube_kfp.ledger.ledger import BlockRecord, Ledger, StreamRecord, Verdict
 from privatekube_kfp.ledger.names import check_name
 from privatekube_kfp.ledger.requests import AllocateRequest, ClaimRequest, ConsumeRequest
-from privatekube_kfp.ledger.streams import Semantic, StreamSpec
+from privatekube_kfp.ledger.streams import StreamSpec
 from privatekube_kfp.ledger.times import format_time
 from privatekube_kfp.ledger.verify import verify_book
 
@@ -61,13 +73,13 @@ class Shelf(ABC):
 
     def book_of(self, stream: str) -> Book:
         if stream not in self.specs:
-            raise Invalid(Reason.UNKNOWN_STREAM, f"there is no stream {stream!r}")
+            raise unknown_stream(stream)
         return self.book(stream)
 
     def book_with(self, block: str) -> Book:
         stream = self.stream_of_block(block)
         if stream is None:
-            raise Invalid(Reason.UNKNOWN_BLOCK, f"there is no block {block!r}")
+            raise unknown_block(block)
         return self.book(stream)
 
     def stream_record(self, name: str) -> StreamRecord:
@@ -83,7 +95,7 @@ class Shelf(ABC):
     def claim_named(self, name: str) -> Claim:
         claim = self.claim(name)
         if claim is None:
-            raise Invalid(Reason.UNKNOWN_CLAIM, f"there is no claim {name!r}")
+            raise unknown_claim(name)
         return claim
 
 
@@ -119,12 +131,8 @@ class ShelfLedger(Ledger):
             known = shelf.specs.get(spec.name)
             if known is None:
                 shelf.add(spec)
-            elif known != spec:
-                raise Invalid(
-                    Reason.ALREADY_EXISTS,
-                    f"stream {spec.name} exists with another declaration; a stream's guarantee"
-                    " does not change once it is declared",
-                )
+            else:
+                check_same_stream(known, spec)
             return shelf.stream_record(spec.name)
 
     def streams(self) -> Sequence[StreamRecord]:
@@ -137,13 +145,7 @@ class ShelfLedger(Ledger):
 
     def delete_stream(self, name: str) -> None:
         with self._writing() as shelf:
-            blocks = len(shelf.book_of(name).blocks)
-            if blocks:
-                raise Invalid(
-                    Reason.IN_USE,
-                    f"stream {name} has {blocks} block{'s' if blocks > 1 else ''};"
-                    " deleting it would forget what was spent on them",
-                )
+            check_unused(name, len(shelf.book_of(name).blocks))
             shelf.remove(name)
 
     def create_block(
@@ -156,27 +158,16 @@ class ShelfLedger(Ledger):
         users: tuple[int, int] | None = None,
         data_source: str | None = None,
     ) -> BlockRecord:
-        check_name("block", name)
-        if (start is None) != (end is None) or (
-            start is not None and end is not None and start >= end
-        ):
-            raise _invalid(f"block {name}: give a start before an end, or neither")
-        if users is not None:
-            check_users(users)
+        new = Block(name, stream, 0, start, end, users, data_source)
+        check_portion(new)
         with self._writing() as shelf:
             book = shelf.book_of(stream)
-            if shelf.specs[stream].semantic is Semantic.EVENT and users is not None:
-                raise _invalid(f"block {name}: a stream of event semantic has no user ranges")
-            new = Block(name, stream, shelf.now, start, end, users, data_source)
+            check_semantic(shelf.specs[stream], new)
             home = shelf.stream_of_block(name)
             if home is None:
-                book.add_block(new)
-            elif home != stream or not _same_portion(book.blocks[name], new):
-                raise Invalid(
-                    Reason.ALREADY_EXISTS,
-                    f"block {name} exists in stream {home}"
-                    + (" with another portion of the data" if home == stream else ""),
-                )
+                book.add_block(replace(new, created=shelf.now))
+            else:
+                check_same_portion(shelf.book(home).blocks[name], new)
             return shelf.block_record(name)
 
     def blocks(self, stream: str | None = None) -> Sequence[BlockRecord]:
@@ -206,18 +197,13 @@ class ShelfLedger(Ledger):
         self._price_ahead(claim, request)
         with self._writing() as shelf:
             record = shelf.claim(claim)
+            stream = check_stream_of_claim(claim, record.stream if record else None, request)
             if record is None:
-                if not isinstance(request, AllocateRequest):
-                    raise Invalid(Reason.UNKNOWN_CLAIM, f"there is no claim {claim!r}")
-                record = Claim(claim, request.stream, request.owner, shelf.now)
-            elif isinstance(request, AllocateRequest) and request.stream != record.stream:
-                raise _invalid(
-                    f"claim {claim} is on stream {record.stream}; make another claim for stream"
-                    f" {request.stream}"
-                )
+                assert isinstance(request, AllocateRequest)
+                record = Claim(claim, stream, request.owner, shelf.now)
             book = shelf.book_of(record.stream)
             if not book.knows(claim, request.id, request.body()):
-                book.submit(record, self._received(book, request, shelf.now))
+                book.submit(record, received(book, request, shelf.now))
                 book.settle(shelf.now)
             return record.responses.get(request.id)
 
@@ -236,36 +222,16 @@ class ShelfLedger(Ledger):
         if spec is not None:
             plan.price(spec.accounting)
 
-    @staticmethod
-    def _received(book: Book, request: ClaimRequest, now: int) -> Request:
-        """The request with what it means here and now: the blocks, the price, the deadline."""
-        received = Request(request.id, request.kind, request.body(), submitted=now)
-        accounting = book.stream.accounting
-        if isinstance(request, AllocateRequest):
-            return replace(
-                received,
-                blocks=book.choose(request.selection),
-                steps=tuple(request.plan.parts(accounting).items()),
-                deadline=None if request.timeout is None else now + request.timeout,
-            )
-        if isinstance(request, ConsumeRequest):
-            return replace(
-                received,
-                step=request.step,
-                amount=request.amount.price(accounting) if request.amount else None,
-            )
-        return received
-
     def response(self, claim: str, request: str) -> Response | None:
         with self._reading() as shelf:
             record = shelf.claim_named(claim)
-            _check_requested(record, request)
+            check_requested(record, request)
             return record.responses.get(request)
 
     def why_waiting(self, claim: str, request: str) -> Refusal | None:
         with self._reading() as shelf:
             record = shelf.claim_named(claim)
-            _check_requested(record, request)
+            check_requested(record, request)
             if request in record.responses:
                 return None
             book = shelf.book(record.stream)
@@ -302,21 +268,3 @@ class ShelfLedger(Ledger):
                 claims += len(of_stream)
                 difference = difference or verify_book(shelf.specs[name], book, of_stream)
             return Verdict(len(shelf.specs), blocks, claims, difference)
-
-
-def _check_requested(claim: Claim, request: str) -> None:
-    if claim.request(request) is None:
-        raise Invalid(Reason.UNKNOWN_REQUEST, f"claim {claim.name} has no request {request!r}")
-
-
-def _same_portion(known: Block, new: Block) -> bool:
-    return (known.start, known.end, known.users, known.data_source) == (
-        new.start,
-        new.end,
-        new.users,
-        new.data_source,
-    )
-
-
-def _invalid(message: str) -> Invalid:
-    return Invalid(Reason.INVALID_REQUEST, message)

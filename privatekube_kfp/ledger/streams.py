@@ -105,7 +105,7 @@ class StreamSpec:
             name=said["name"],
             epsilon=said["epsilon"],
             delta=said["delta"],
-            unlocking=_unlocking_from_json(said["unlocking"]),
+            unlocking=unlocking_from_json(said["unlocking"]),
             accounting=renyi(orders) if orders else BASIC,
             conversion=conversion(said["conversion"], said.get("weights")) if orders else None,
             policy=said["policy"],
@@ -124,7 +124,7 @@ def conversion(name: str, weights: Mapping[str, str] | None = None) -> Conversio
     return Weighted(weights)
 
 
-def _unlocking_from_json(said: object) -> Unlocking:
+def unlocking_from_json(said: object) -> Unlocking:
     match said:
         case {"pipelines": int(pipelines)}:
             return ByPipelines(pipelines)

@@ -6,20 +6,34 @@ with plain integers, sharing no code with the scheduling core's running totals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from privatekube_kfp.core.book import Book
+from privatekube_kfp.core.budget import Budget
 from privatekube_kfp.core.claim import Claim, Kind
 from privatekube_kfp.core.unlocking import ByPipelines
 from privatekube_kfp.ledger.streams import StreamSpec
 
 
-def verify_book(spec: StreamSpec, book: Book, claims: Sequence[Claim]) -> str | None:
-    """The first difference between what the book says and what its claims add up to."""
-    return next(_differences(spec, book, claims), None)
+def verify_book(
+    spec: StreamSpec,
+    book: Book,
+    claims: Sequence[Claim],
+    left_behind: Mapping[str, tuple[Budget, int]] | None = None,
+) -> str | None:
+    """The first difference between what the book says and what its claims add up to.
+
+    `left_behind`: what claims that are gone consumed of each block, and how many had arrived.
+    """
+    return next(_differences(spec, book, claims, left_behind or {}), None)
 
 
-def _differences(spec: StreamSpec, book: Book, claims: Sequence[Claim]) -> Iterator[str]:
+def _differences(
+    spec: StreamSpec,
+    book: Book,
+    claims: Sequence[Claim],
+    left_behind: Mapping[str, tuple[Budget, int]],
+) -> Iterator[str]:
     capacity = spec.capacity()
     if capacity != book.stream.capacity:
         stored = book.stream.capacity
@@ -28,14 +42,17 @@ def _differences(spec: StreamSpec, book: Book, claims: Sequence[Claim]) -> Itera
     allocated = dict.fromkeys(book.blocks, zero)
     consumed = dict.fromkeys(book.blocks, zero)
     arrivals = dict.fromkeys(book.blocks, 0)
+    for block, (spent, arrived) in left_behind.items():
+        consumed[block] += spent
+        arrivals[block] += arrived
     for claim in claims:
         yield from _claim_differences(claim, book)
         for block in claim.arrived():
             arrivals[block] += 1
         for block, held in claim.held().items():
             allocated[block] += held
-        for block, spent in claim.total(Kind.CONSUME).items():
-            consumed[block] += spent
+        for block, amount in claim.total(Kind.CONSUME).items():
+            consumed[block] += amount
     for name in book.blocks:
         budget = book.budget(name)
         derived: list[tuple[str, object, object]] = [

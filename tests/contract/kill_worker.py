@@ -13,17 +13,16 @@ from privatekube_kfp.accounting import Gaussian, Plan, PureEpsilon
 from privatekube_kfp.core.selection import Selection
 from privatekube_kfp.core.unlocking import MICROSECONDS
 from privatekube_kfp.ledger.client import ClaimClient
-from privatekube_kfp.ledger.sqlite import SqliteLedger
+from privatekube_kfp.ledger.opening import open_ledger
 
-CLAIMS = 200
 BLOCKS = 12
 
 
-def work(ledger_path, log_path, worker):
-    client = ClaimClient(SqliteLedger(ledger_path))
+def work(address, log_path, worker, claims):
+    client = ClaimClient(open_ledger(address))
     done = log_path.read_text().count('"last"') if log_path.exists() else 0
     with log_path.open("a") as log:
-        for number in range(max(0, done - 3), CLAIMS):
+        for number in range(max(0, done - 3), claims):
             rng = random.Random(f"{worker}/{number}")
             claim = f"w{worker}-{number}"
 
@@ -66,4 +65,4 @@ def work(ledger_path, log_path, worker):
 
 
 if __name__ == "__main__":
-    work(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    work(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -7,10 +7,12 @@ import signal
 
 import pytest
 
+from privatekube_kfp.ledger.kubernetes.api import Api
 from privatekube_kfp.ledger.memory import MemoryLedger
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 from tests.contract.random_walk import do, everything, random_call
 from tests.contract.world import ManualClock
+from tests.scheduler.running import SettledLedger, clean, install, running
 
 pytestmark = pytest.mark.slow
 
@@ -87,3 +89,31 @@ def test_killed_in_the_middle_of_any_call_and_asked_again(tmp_path, seed):
         verdict = ledger.verify()
     assert verdict.ok, verdict.difference
     assert killed > 5
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("seed", range(3))
+def test_kubernetes_follows_memory(control_plane, namespace, seed):
+    """Through a real cluster, with one scheduler after the other."""
+    install(control_plane)
+    rng, clock = random.Random(200 + seed), ManualClock()
+    model = MemoryLedger(clock)
+    step = 0
+    with SettledLedger(Api(control_plane.client), namespace, clock=clock) as ledger:
+        for _ in range(5):
+            with running(control_plane, namespace, clock) as scheduler:
+                ledger.scheduler = scheduler
+                for _ in range(rng.randrange(20, 60)):
+                    call = random_call(rng, step)
+                    clock.now += 1  # blocks are of different age, and so in the same order
+                    if call[0] == "pass":
+                        clock.now += call[1][0]
+                        call = ("tend", ())
+                    assert do(ledger, call) == do(model, call), call
+                    if step % 10 == 0:
+                        assert everything(ledger) == everything(model), call
+                    step += 1
+                assert everything(ledger) == everything(model)
+                verdict = ledger.verify()
+                assert verdict.ok, verdict.difference
+    clean(control_plane)

@@ -15,8 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.scheduler.running import clean, install, start_process
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+IN_A_CLUSTER = ("scheduler.md",)
+"""Pages whose sessions need a cluster with a scheduler."""
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CHANGES = [
     (re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{6})?Z"), "TIME"),
@@ -64,14 +68,48 @@ def settled(lines: list[str]) -> list[str]:
 
 
 def with_block(language: str) -> list:
-    return [pytest.param(page, id=page.name) for page in PAGES if blocks(page, language)]
+    return [
+        pytest.param(page, id=page.name)
+        for page in PAGES
+        if blocks(page, language) and page.name not in IN_A_CLUSTER
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", with_block("console"))
 def test_sessions(page, tmp_path):
+    run_sessions(page, tmp_path, {})
+
+
+@pytest.mark.slow
+@pytest.mark.server
+@pytest.mark.parametrize("page", [pytest.param(ROOT / "docs" / n, id=n) for n in IN_A_CLUSTER])
+def test_sessions_in_a_cluster(page, tmp_path, control_plane, namespace):
+    install(control_plane)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "kubectl").symlink_to(control_plane.kubectl_path)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(Path(control_plane.kubeconfig).read_text())
+    env = {"KUBECONFIG": str(kubeconfig), "PATH": f"{tools}:{os.environ['PATH']}"}
+    subprocess.run(
+        [tools / "kubectl", "config", "set-context", "--current", f"--namespace={namespace}"],
+        env=os.environ | env,
+        check=True,
+        capture_output=True,
+    )
+    scheduler = start_process(control_plane.kubeconfig, namespace)
+    try:
+        run_sessions(page, tmp_path, env)
+    finally:
+        scheduler.terminate()
+        assert scheduler.wait(timeout=30) == 0
+        clean(control_plane)
+
+
+def run_sessions(page, tmp_path, more_env):
     program = tmp_path / "bin" / "privatekube"
-    program.parent.mkdir()
+    program.parent.mkdir(exist_ok=True)
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m privatekube_kfp.cli "$@"\n')
     program.chmod(0o755)
     folder = tmp_path / "work"
@@ -81,7 +119,7 @@ def test_sessions(page, tmp_path):
     ]
     script = "".join(f"{command.text}\necho '{_MARK}'\n" for command in typed)
     env = {name: value for name, value in os.environ.items() if name != "PRIVATEKUBE_LEDGER"}
-    env |= {"PATH": f"{program.parent}:{env['PATH']}", "PYTHONPATH": str(ROOT)}
+    env |= {"PATH": f"{program.parent}:{env['PATH']}", "PYTHONPATH": str(ROOT)} | more_env
     result = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,

@@ -307,7 +307,7 @@ def _alive(pid):
 
 
 def test_somebody_elses_cluster_is_not_broken(control_plane):
-    with ExistingCluster(control_plane.kubeconfig, control_plane._kubectl) as other:
+    with ExistingCluster(control_plane.kubeconfig, control_plane.kubectl_path) as other:
         CoreV1Api(other.client()).read_namespace("default")
         assert other.kubectl("get", "namespace", "default").returncode == 0
         for break_it in (

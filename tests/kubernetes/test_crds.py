@@ -277,9 +277,16 @@ CLAIM_STATUS = {
     "allocated": AMOUNTS,
     "consumed": [],
     "released": [],
-    "held": AMOUNTS,
     "receipts": [
-        {"id": "allocate", "time": "2026-11-16T08:30:00Z", "blocks": ["monday"], "arrival": 7}
+        {
+            "id": "allocate",
+            "kind": "allocate",
+            "digest": "0123abcd",
+            "time": "2026-11-16T08:30:00Z",
+            "blocks": ["monday"],
+            "steps": [{"name": "all", "budget": {"4": "0.1", "64": "inf"}}],
+            "arrival": 7,
+        }
     ],
     "responses": [
         {
@@ -323,7 +330,6 @@ def test_columns_of_claims(objects):
 def test_commit_record_and_count_of_a_stream_are_kept(objects):
     name = objects.name(STREAMS)
     objects.create(STREAMS, example(STREAMS, name))
-    grant = {"namespace": "n", "claim": "c", "uid": "u", "request": "r", "amounts": AMOUNTS}
     moment = "2026-11-16T08:30:00Z"
     status = {
         "capacity": {"3": "-1.5", "4": "4.63"},
@@ -335,7 +341,15 @@ def test_commit_record_and_count_of_a_stream_are_kept(objects):
             "confidence": "0.999",
             "time": moment,
         },
-        "commit": {"epoch": 2, "sequence": 9, "holder": "s-0", "time": moment, "grants": [grant]},
+        "commit": {
+            "epoch": 2,
+            "sequence": 9,
+            "holder": "s-0",
+            "time": moment,
+            "arrivals": 7,
+            "claims": 1,
+            "batch": "eJw=",
+        },
     }
     assert objects.set_status(STREAMS, name, status)["status"] == status
 
@@ -532,8 +546,11 @@ def test_malformed_objects_are_refused(objects, plural, changes, field):
     [
         ({"phase": "Waiting"}, "status.phase"),
         ({"reason": "BecauseISaySo"}, "status.reason"),
-        ({"held": [{"blocks": ["b"], "budget": {"epsilon": "1e-3"}}]}, "held.budget.epsilon"),
-        ({"held": [{"blocks": [], "budget": {"epsilon": "1"}}]}, "status.held.blocks"),
+        (
+            {"released": [{"blocks": ["b"], "budget": {"epsilon": "1e-3"}}]},
+            "released.budget.epsilon",
+        ),
+        ({"released": [{"blocks": [], "budget": {"epsilon": "1"}}]}, "status.released.blocks"),
         ({"responses": [{"id": "allocate", "state": "Done"}]}, "status.responses.reason"),
         ({"responses": [CLAIM_STATUS["responses"][0] | {"state": "Maybe"}]}, "responses.state"),
         ({"conditions": [{"type": "Bound", "status": "yes"}]}, "status.conditions.status"),
@@ -636,7 +653,12 @@ def test_phases_are_the_librarys():
 def test_reasons_are_the_librarys():
     answers = words(CLAIMS, "status.responses.reason")
     waiting = {reason for reason in Reason if reason.startswith("Waiting")}
-    elsewhere = {reason for reason in Reason if reason.startswith("Ledger")} | {
+    elsewhere = {reason for reason in Reason if reason.startswith(("Ledger", "Cluster"))} | {
+        Reason.SPEC_CHANGED,
+        Reason.REQUEST_CHANGED,
+        Reason.UNREADABLE,
+        Reason.DELETION_REFUSED,
+        Reason.UNKNOWN_OBJECT,
         Reason.UNSOUND_CAPACITY,
         Reason.UNKNOWN_CLAIM,
         Reason.UNKNOWN_REQUEST,
@@ -645,7 +667,8 @@ def test_reasons_are_the_librarys():
         Reason.CLOCK_WENT_BACK,
     }
     assert answers == set(Reason) - waiting - elsewhere
-    assert words(CLAIMS, "status.reason") == answers | waiting
+    # That no scheduler has read a claim is what a client says, not a scheduler.
+    assert words(CLAIMS, "status.reason") == answers | waiting - {Reason.WAITING_FOR_SCHEDULER}
 
 
 def test_words_of_a_stream_are_the_librarys():

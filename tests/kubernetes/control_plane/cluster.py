@@ -66,7 +66,7 @@ class Cluster:
     def __init__(self, kubeconfig: Path, kubectl: Path, folder: Path) -> None:
         self.kubeconfig = kubeconfig
         """The path of an administrator's kubeconfig."""
-        self._kubectl = kubectl
+        self.kubectl_path = kubectl
         self._folder = folder
         self._clients: list[kubernetes.client.ApiClient] = []
         self._admin: kubernetes.client.ApiClient | None = None
@@ -104,7 +104,7 @@ class Cluster:
         """Run kubectl to its end, whether it succeeds or not; `input` is its standard input."""
         return subprocess.run(
             [
-                str(self._kubectl),
+                str(self.kubectl_path),
                 f"--kubeconfig={kubeconfig or self.kubeconfig}",
                 f"--cache-dir={self._folder / 'kubectl-cache'}",
                 *args,

@@ -1,0 +1,105 @@
+"""Which cluster, and as whom: from a kubeconfig, or from inside a pod.
+
+The ledger, the scheduler and `privatekube install` all find their cluster here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.config import incluster_config, kube_config
+
+from privatekube_kfp.core.errors import LedgerError, Reason
+
+T = TypeVar("T")
+
+NAME_ONE = "name one with --kubeconfig"
+_POD_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def connecting(
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    *,
+    connections: int = 8,
+    name_one: str = NAME_ONE,
+) -> Callable[[], ApiClient]:
+    """A function that connects, anew each time it is called: with the credentials of then."""
+
+    def connect() -> ApiClient:
+        settings = configuration(kubeconfig, context, name_one=name_one)
+        settings.connection_pool_maxsize = connections
+        return ApiClient(settings)
+
+    return connect
+
+
+def configuration(
+    kubeconfig: str | None = None, context: str | None = None, *, name_one: str = NAME_ONE
+) -> Configuration:
+    """How to reach the cluster, and as whom.
+
+    A kubeconfig or a context that is named is used; otherwise a pod's own account where there
+    is one, else the kubeconfig of KUBECONFIG or the home folder. `name_one` is how the caller's
+    users can name another, for the error message.
+    """
+    settings = Configuration()
+    if _is_in_pod(kubeconfig, context):
+        _read(
+            "the pod's service account",
+            lambda: incluster_config.load_incluster_config(client_configuration=settings),
+        )
+    else:
+        source = _kubeconfig(kubeconfig, name_one)
+        _read(
+            source,
+            lambda: kube_config.load_kube_config(
+                source, context=context, client_configuration=settings
+            ),
+        )
+    return settings
+
+
+def default_namespace(
+    kubeconfig: str | None = None, context: str | None = None, *, name_one: str = NAME_ONE
+) -> str:
+    """The pod's namespace, or that of the kubeconfig's context."""
+    if _is_in_pod(kubeconfig, context):
+        return (_POD_ACCOUNT / "namespace").read_text().strip()
+    source = _kubeconfig(kubeconfig, name_one)
+    contexts, current = _read(source, lambda: kube_config.list_kube_config_contexts(source))
+    if context is not None:
+        named = [each for each in contexts if each["name"] == context]
+        if not named:
+            raise _unusable(source, f"it has no context {context!r}")
+        current = named[0]
+    return str(current["context"].get("namespace") or "default")
+
+
+def _is_in_pod(kubeconfig: str | None, context: str | None) -> bool:
+    return kubeconfig is None and context is None and (_POD_ACCOUNT / "token").exists()
+
+
+def _kubeconfig(named: str | None, name_one: str) -> str:
+    """The kubeconfigs to read: one, or several as KUBECONFIG lists them; one must be there."""
+    source = named or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    if not any(Path(path).expanduser().is_file() for path in source.split(os.pathsep) if path):
+        raise LedgerError(
+            Reason.CLUSTER_UNREACHABLE, f"there is no kubeconfig {source}; {name_one}"
+        )
+    return source
+
+
+def _read(source: str, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except Exception as error:  # Whatever a file that others wrote makes of its reader.
+        raise _unusable(source, " ".join(str(error).split())) from error
+
+
+def _unusable(source: str, why: str) -> LedgerError:
+    return LedgerError(Reason.CLUSTER_UNREACHABLE, f"{source} cannot be used: {why}")

@@ -1,0 +1,1 @@
+"""The in-cluster scheduler: watches streams, blocks and claims, and grants budget to claims."""
