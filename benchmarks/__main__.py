@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--quick] [--json FILE] [--part core]`: exits 1 if a target is missed."""
+"""`python -m benchmarks [--quick] [--json FILE] [--part PART]`: exits 1 if a target is missed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import core, report
+from benchmarks import cluster, core, report
 
-PARTS = {"core": core.measure}
+PARTS = {"core": core.measure, "cluster": cluster.measure}
 OUT = Path(__file__).parent / "out"
 
 
