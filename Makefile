@@ -8,7 +8,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check test control-plane bench clean lint
+.PHONY: help check test control-plane components bench clean lint
 
 step = @echo "==> $(1)"
 
@@ -29,6 +29,10 @@ test: lint control-plane ## All that check does, then every test
 control-plane: $(STAMP) ## Build the Kubernetes control plane of the tests into the cache, once
 	$(call step,Kubernetes control plane)
 	@$(PY) -m tests.kubernetes.control_plane build
+
+components: $(STAMP) ## Compile the Kubeflow components anew, after a change of the library
+	$(call step,Components)
+	@$(PY) components/compile.py
 
 bench: $(STAMP) control-plane ## Run the benchmarks
 	$(call step,Benchmarks)

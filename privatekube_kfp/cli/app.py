@@ -29,6 +29,10 @@ _COMMANDS = {
     "ledger": "Check a ledger, and mend its clock.",
     "account": "Price a plan, and see how often it fits in one block.",
     "calibrate": "From noise to epsilon, and from epsilon to noise.",
+    "lint": "Prove that a compiled pipeline keeps to the placement protocol.",
+    "compile": "Compile pipelines to YAML, and check them.",
+    "run": "Run a pipeline on this machine.",
+    "submit": "Run a pipeline on a Kubeflow cluster.",
     "install": "Install into a Kubernetes cluster.",
 }
 

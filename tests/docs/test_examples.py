@@ -25,7 +25,12 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CHANGES = [
     (re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{6})?Z"), "TIME"),
     (re.compile(r"consume-[0-9a-f]{12}"), "consume-ID"),
+    (re.compile(r": done in \d+\.\d s"), ": done in 0.1 s"),
+    (re.compile(r"^(METRIC +|TASK +METRIC +)VALUE$", re.MULTILINE), "METRIC VALUE"),
+    (re.compile(r"^(average +Output +)-?\d+\.\d+$", re.MULTILINE), "average NOISY"),
 ]
+_FILE = re.compile(r"\A# (\w+\.py)\n")
+"""The first line of a block that is a file of the page's sessions."""
 _MARK = "--- end of command ---"
 
 
@@ -57,6 +62,11 @@ def commands(page: Path) -> list[Command]:
             else:
                 found[-1].output.append(line)
     return found
+
+
+def files_of(page: Path) -> dict[str, str]:
+    found = [(_FILE.match(block), block) for _, block in blocks(page, "python")]
+    return {match[1]: block[match.end() :] for match, block in found if match}
 
 
 def settled(lines: list[str]) -> list[str]:
@@ -107,19 +117,27 @@ def test_sessions_in_a_cluster(page, tmp_path, control_plane, namespace):
         clean(control_plane)
 
 
-def run_sessions(page, tmp_path, more_env):
-    program = tmp_path / "bin" / "privatekube"
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m privatekube_kfp.cli "$@"\n')
-    program.chmod(0o755)
+def run_sessions(page, tmp_path, more_env, python=sys.executable):
+    """Type in what the page shows, with the library of this checkout or that of `python`."""
+    programs = tmp_path / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, what in (("privatekube", " -m privatekube_kfp.cli"), ("python", "")):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {python}{what} "$@"\n')
+        program.chmod(0o755)
     folder = tmp_path / "work"
     folder.mkdir()
+    for name, text in files_of(page).items():
+        (folder / name).write_text(text)
     typed = [
         command for command in commands(page) if shutil.which("jq") or "jq" not in command.text
     ]
     script = "".join(f"{command.text}\necho '{_MARK}'\n" for command in typed)
     env = {name: value for name, value in os.environ.items() if name != "PRIVATEKUBE_LEDGER"}
-    env |= {"PATH": f"{program.parent}:{env['PATH']}", "PYTHONPATH": str(ROOT)} | more_env
+    env |= {"PATH": f"{programs}:{env['PATH']}"}
+    if python == sys.executable:
+        env |= {"PYTHONPATH": str(ROOT)}
+    env |= more_env
     result = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
@@ -145,6 +163,11 @@ def test_programs(page, tmp_path, monkeypatch):
     for first, block in blocks(page, "python"):
         padded = "\n" * (first - 1) + block
         exec(compile(padded, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize("name", ["visits.py"])
+def test_a_file_in_the_readme_is_the_one_in_the_folder(name):
+    assert files_of(ROOT / "README.md")[name] == (ROOT / "pipelines" / name).read_text()
 
 
 def headings(page: Path) -> set[str]:

@@ -370,3 +370,87 @@ def test_whichever_sign_comes_first_counts(world, ledger):
     assert is_kept(world)
     world.clock.now += 60 * SECOND
     assert "its lease was not renewed" in json.dumps(world.answer("c", ABANDONED))
+
+
+# A run's own claims
+
+
+def a_pod(world, *owners):
+    """A pod that no node will ever run, with these owners; its environment."""
+    name = f"pod-{uuid.uuid4().hex[:8]}"
+    kubernetes.client.CoreV1Api(world.control_plane.admin).create_namespaced_pod(
+        world.namespace,
+        {
+            "metadata": {"name": name, "ownerReferences": list(owners)},
+            "spec": {
+                "containers": [{"name": "main", "image": "none"}],
+                "serviceAccountName": "runner",
+                "automountServiceAccountToken": False,
+            },
+        },
+    )
+    return {"KUBERNETES_SERVICE_HOST": "there", "HOSTNAME": name}
+
+
+@pytest.fixture
+def runner(world):
+    """The account that pods run under: the API server takes no pod without one."""
+    core = kubernetes.client.CoreV1Api(world.control_plane.admin)
+    core.create_namespaced_service_account(world.namespace, {"metadata": {"name": "runner"}})
+
+
+@pytest.mark.usefixtures("runner")
+def test_a_claim_made_in_a_pod_lives_as_long_as_its_workflow(world, ledger):
+    workflow = run(world)
+    owner = {"apiVersion": KIND.api_version, "kind": "Workflow", **workflow}
+    sentence = ledger.lives_with(a_pod(world, owner))
+    assert sentence == "kept for as long as Workflow run runs"
+    assert ledger.submit("c", ask("0.5", "b1")).done
+    assert world.find(CLAIMS, "c")["spec"]["workflow"] == workflow
+    settle(world.scheduler)
+    assert not is_taken_back(world)
+    set_phase(world, "Failed")
+    until(lambda: is_taken_back(world))
+    assert epsilons(ledger, "b1")[2] == "0"
+
+
+@pytest.mark.usefixtures("runner")
+def test_a_pod_of_no_workflow_keeps_its_claim_for_a_day(world, ledger):
+    assert "it belongs to no Workflow" in ledger.lives_with(a_pod(world))
+    ledger.submit("c", ask("0.5", "b1"))
+    world.clock.now += 23 * HOUR
+    settle(world.scheduler)
+    assert not is_taken_back(world)
+    world.clock.now += 2 * HOUR
+    world.scheduler.term.wake()
+    until(lambda: is_taken_back(world))
+
+
+def test_a_pod_that_cannot_be_read_is_no_reason_to_keep_a_claim_for_ever(world, ledger):
+    sentence = ledger.lives_with({"KUBERNETES_SERVICE_HOST": "there", "HOSTNAME": "nobody"})
+    assert "the run of pod nobody is not known" in sentence
+    ledger.submit("c", ask("0.5", "b1"))
+    assert world.find(CLAIMS, "c")["spec"]["lease"]["duration"] == "1d"
+
+
+def test_a_lease_is_renewed_for_as_long_as_somebody_watches(world, ledger):
+    ledger.lives_with({"PRIVATEKUBE_CLAIM_LEASE": "60s"})
+    ledger.submit("c", ask("0.5", "b1"))
+    for _ in range(3):
+        world.clock.now += 50 * SECOND
+        ledger.renew("c")
+        settle(world.scheduler)
+        assert not is_taken_back(world)
+    world.clock.now += 61 * SECOND
+    world.scheduler.term.wake()
+    until(lambda: is_taken_back(world))
+    ledger.renew("gone")
+
+
+def test_a_claim_without_a_lease_has_none_to_renew(world, ledger):
+    assert "nobody watches" in ledger.lives_with({})
+    ledger.submit("c", ask("0.5", "b1"))
+    before = world.find(CLAIMS, "c")["spec"]
+    ledger.renew("c")
+    assert world.find(CLAIMS, "c")["spec"] == before
+    assert "lease" not in before

@@ -9,7 +9,8 @@ written, by the same checks that the scheduler makes again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from privatekube_kfp.core.book import Book, id_reused
 from privatekube_kfp.core.claim import Claim, Response
@@ -41,6 +42,7 @@ from privatekube_kfp.ledger.kubernetes.api import (
     Unreachable,
     version_of,
 )
+from privatekube_kfp.ledger.kubernetes.life import Life, life_of_run
 from privatekube_kfp.ledger.kubernetes.objects import (
     Folded,
     answer_in,
@@ -64,7 +66,7 @@ from privatekube_kfp.ledger.ledger import BlockRecord, Ledger, StreamRecord, Ver
 from privatekube_kfp.ledger.names import check_name
 from privatekube_kfp.ledger.requests import AllocateRequest, ClaimRequest
 from privatekube_kfp.ledger.streams import StreamSpec
-from privatekube_kfp.ledger.times import system_clock
+from privatekube_kfp.ledger.times import format_time, system_clock
 from privatekube_kfp.ledger.verify import verify_book
 
 _VERIFY_TRIES = 10
@@ -93,6 +95,26 @@ class KubernetesLedger(Ledger):
         self._clock = clock
         self._sleep = sleep
         self._monotonic = monotonic
+        self._life = Life()
+
+    def lives_with(self, environment: Mapping[str, str]) -> str:
+        """From here on, claims that are made here live as long as this process's run.
+
+        Says in a sentence how long that is.
+        """
+        self._life, sentence = life_of_run(self._api, self.namespace, environment)
+        return sentence
+
+    def renew(self, claim: str) -> None:
+        """A sign of life for a claim with a lease; nothing for any other."""
+        while True:
+            obj = self._api.find(CLAIMS, claim, self.namespace)
+            if obj is None or "lease" not in obj["spec"]:
+                return
+            with suppress(Conflict):
+                renewed = {"lease": {"renewed": format_time(self._clock())}}
+                self._api.patch(CLAIMS, obj, {"spec": renewed})
+                return
 
     # Streams and blocks
 
@@ -196,7 +218,9 @@ class KubernetesLedger(Ledger):
             try:
                 if obj is None:
                     assert isinstance(request, AllocateRequest)
-                    return self._api.create(CLAIMS, claim_object(name, self.namespace, request))
+                    made = claim_object(name, self.namespace, request)
+                    made["spec"].update(self._life.spec(self._clock()))
+                    return self._api.create(CLAIMS, made)
                 obj["spec"]["requests"].append(item)
                 return self._api.replace(CLAIMS, obj)
             except Conflict:

@@ -1,0 +1,189 @@
+"""`privatekube submit`: a pipeline to a Kubeflow cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from privatekube_kfp.cli.errors import DONE, REFUSED, Failure
+from privatekube_kfp.cli.options import json_option
+from privatekube_kfp.cli.output import print_facts
+from privatekube_kfp.cli.pipelines import (
+    arguments_option,
+    function_option,
+    in_a_sentence,
+    no_lint_option,
+    pipeline_argument,
+    read_pipeline,
+    refuse_findings,
+)
+from privatekube_kfp.cli.session import Session
+
+ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
+_OVER = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED", "ERROR")
+_POLL = 5.0
+
+
+@click.command(short_help="Run a pipeline on a Kubeflow cluster.")
+@pipeline_argument
+@arguments_option
+@click.option(
+    "--endpoint",
+    metavar="URL",
+    envvar=ENDPOINT_VARIABLE,
+    required=True,
+    help=f"Where Kubeflow Pipelines serves its API (or set {ENDPOINT_VARIABLE}).",
+)
+@click.option("--experiment", metavar="NAME", help="The experiment; made if there is none.")
+@click.option("--run-name", metavar="NAME", help="What the run is called in Kubeflow.")
+@click.option("--service-account", metavar="NAME", help="Whom the tasks run as.")
+@click.option("--namespace", metavar="NAME", help="The namespace, where users have their own.")
+@click.option("--pipeline-root", metavar="URI", help="Where artifacts are kept.")
+@click.option(
+    "--token-env", metavar="VARIABLE", help="The environment variable that holds a bearer token."
+)
+@click.option("--wait", is_flag=True, help="Wait until the run is over.")
+@function_option
+@no_lint_option
+@json_option
+@click.pass_obj
+def submit(
+    session: Session,
+    pipeline: Path,
+    arguments: tuple[str, ...],
+    endpoint: str,
+    experiment: str | None,
+    run_name: str | None,
+    service_account: str | None,
+    namespace: str | None,
+    pipeline_root: str | None,
+    token_env: str | None,
+    wait: bool,
+    function: str | None,
+    no_lint: bool,
+) -> int:
+    """Compile and check the PIPELINE, a Python file or compiled YAML, and run it on a cluster.
+
+    Caching stays as the pipeline says: nothing of the protocol is cached.
+
+    \b
+    Example:
+      privatekube submit pipeline.py --endpoint http://localhost:8888 --arg epsilon=1 --wait
+
+    Exit codes: 0 submitted, and with --wait succeeded; 1 refused or failed; 2 usage.
+    """
+    compiled = read_pipeline(pipeline, function)
+    with in_a_sentence():
+        given = compiled.arguments(arguments)
+    if not no_lint:
+        refuse_findings(compiled)
+    token = _token(token_env)
+    with _telling_what_fails(endpoint), tempfile.TemporaryDirectory() as folder:
+        client = _client(endpoint, namespace, token)
+        # kfp takes a pipeline's name from its file.
+        package = Path(folder) / f"{compiled.name}.yaml"
+        package.write_text(compiled.text)
+        result = client.create_run_from_pipeline_package(
+            str(package),
+            arguments=given,
+            run_name=run_name or f"{compiled.name} {time.strftime('%Y-%m-%d %H-%M-%S')}",
+            experiment_name=experiment,
+            namespace=namespace,
+            pipeline_root=pipeline_root,
+            service_account=service_account,
+        )
+        known = result.run_info
+        if wait:
+            known = _wait_for(client, result.run_id)
+    document = {
+        "run": result.run_id,
+        "name": known.display_name,
+        "state": known.state or "PENDING",
+        "url": f"{endpoint.rstrip('/')}/#/runs/details/{result.run_id}",
+    }
+    session.answer(document, lambda: print_facts([(k, str(v)) for k, v in document.items()]))
+    if wait and known.state != "SUCCEEDED":
+        said = getattr(known.error, "message", None)
+        click.echo(
+            f"privatekube: run {result.run_id} ended {known.state}{f': {said}' if said else ''}",
+            err=True,
+        )
+        return REFUSED
+    return DONE
+
+
+def _token(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    token = os.environ.get(variable)
+    if not token:
+        raise click.UsageError(f"--token-env {variable}: there is no such variable, or it is empty")
+    return token
+
+
+def _client(endpoint: str, namespace: str | None, token: str | None) -> Any:
+    import kfp
+
+    class Client(kfp.Client):  # type: ignore[misc]
+        """Asks once how the server is: what is wrong with it is told, not tried again."""
+
+        def get_kfp_healthz(self, sleep_duration: int = 0) -> Any:
+            return self._healthz_api.healthz_service_get_healthz()
+
+    more = {"namespace": namespace} if namespace else {}
+    return Client(host=endpoint, existing_token=token, **more)
+
+
+def _wait_for(client: Any, run: str) -> Any:
+    while True:
+        known = client.get_run(run)
+        if known.state in _OVER:
+            return known
+        time.sleep(_POLL)
+
+
+@contextlib.contextmanager
+def _telling_what_fails(endpoint: str) -> Iterator[None]:
+    """What a server or the way to it refuses is a sentence; kfp's own words are not for output."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+        warnings.simplefilter("ignore")
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
+        import kfp_server_api
+        import urllib3
+
+        try:
+            yield
+        except kfp_server_api.ApiException as error:
+            raise Failure("EndpointRefused", f"{endpoint}: {_refusal(error)}") from None
+        except (urllib3.exceptions.HTTPError, OSError, UnicodeError) as error:
+            reason = getattr(error, "reason", None) or error
+            said = " ".join(str(reason).split()).rpartition("object at 0x")[2]
+            said = said.partition(">: ")[2] or said
+            raise Failure("EndpointUnreachable", f"{endpoint} cannot be reached: {said}") from None
+        except (ValueError, TypeError) as error:
+            said = " ".join(str(error).split())
+            raise Failure("EndpointRefused", f"{endpoint}: {said}") from None
+
+
+def _refusal(error: Any) -> str:
+    """What a server says, in its own words where it has some."""
+    said = ""
+    with contextlib.suppress(ValueError, TypeError):
+        body = json.loads(error.body or "")
+        if isinstance(body, dict):
+            said = str(body.get("message") or body.get("error") or "")
+    if error.status == 401:
+        said = said or "name a bearer token with --token-env"
+    status = f"{error.status} {error.reason or ''}".strip() if error.status else "no answer"
+    return " ".join(f"{status}{f': {said}' if said else ''}".split())

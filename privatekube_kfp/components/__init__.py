@@ -1,0 +1,56 @@
+"""Kubeflow components that keep a pipeline within its privacy budget.
+
+    from privatekube_kfp.components import privacy_budget
+
+What is named here is loaded when it is asked for: in a pod, where kfp has no compiler, a component
+finds the type of its artifact in this package, and nothing else of it can be loaded.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from privatekube_kfp.components.artifacts import PrivacyClaim
+    from privatekube_kfp.components.authoring import PrivacyBudget, TaskSettings, privacy_budget
+    from privatekube_kfp.components.protocol import allocate, consume, download, release, upload
+    from privatekube_kfp.components.roles import as_compute, as_sink, as_source
+
+_HOMES = {
+    "PrivacyClaim": "artifacts",
+    "PrivacyBudget": "authoring",
+    "TaskSettings": "authoring",
+    "privacy_budget": "authoring",
+    "allocate": "protocol",
+    "consume": "protocol",
+    "download": "protocol",
+    "release": "protocol",
+    "upload": "protocol",
+    "as_compute": "roles",
+    "as_sink": "roles",
+    "as_source": "roles",
+}
+
+__all__ = [
+    "PrivacyBudget",
+    "PrivacyClaim",
+    "TaskSettings",
+    "allocate",
+    "as_compute",
+    "as_sink",
+    "as_source",
+    "consume",
+    "download",
+    "privacy_budget",
+    "release",
+    "upload",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -1,0 +1,120 @@
+"""`privacy_budget`: a pipeline with its budget, hardly longer than one without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfp import dsl
+
+from privatekube_kfp.components import protocol
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """How the protocol's tasks run on a cluster.
+
+    Attributes:
+        secrets_as_env: For each secret, the environment variable of each of its keys.
+        secrets_as_volume: For each secret, the path where it is mounted.
+        labels: Labels of the pods.
+        annotations: Annotations of the pods.
+        retries: How often a task that failed is tried again; each is safe to repeat.
+        retry_after: Seconds before the first retry, such as "30s"; doubled for each further one.
+        more: Called with every task, for all else that kfp and kfp-kubernetes can set.
+    """
+
+    secrets_as_env: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    secrets_as_volume: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    retries: int = 0
+    retry_after: str = "10s"
+    more: Callable[[dsl.PipelineTask], object] | None = None
+
+    def apply(self, task: dsl.PipelineTask) -> dsl.PipelineTask:
+        from kfp import kubernetes
+
+        for secret, variables in self.secrets_as_env.items():
+            kubernetes.use_secret_as_env(task, secret, dict(variables))
+        for secret, path in self.secrets_as_volume.items():
+            kubernetes.use_secret_as_volume(task, secret, path)
+        for key, value in self.labels.items():
+            kubernetes.add_pod_label(task, key, value)
+        for key, value in self.annotations.items():
+            kubernetes.add_pod_annotation(task, key, value)
+        if self.retries:
+            task.set_retry(self.retries, backoff_duration=self.retry_after, backoff_factor=2.0)
+        if self.more is not None:
+            self.more(task)
+        return task
+
+
+class PrivacyBudget:
+    """The budget of a pipeline: its claim, and the protocol's tasks on it."""
+
+    def __init__(self, settings: TaskSettings, asked: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self.allocated = settings.apply(protocol.allocate(**asked))
+        self.claim = self.allocated.outputs["claim"]
+        self.blocks = self.allocated.outputs["blocks"]
+        self._consumed: Any = None
+
+    def download(self) -> dsl.PipelineTask:
+        """Reads the bound blocks: `.outputs["data"]` is one Parquet file."""
+        return self._settings.apply(protocol.download(claim=self.claim))
+
+    def consume(self, *, after: Sequence[dsl.PipelineTask] = (), **what: Any) -> dsl.PipelineTask:
+        """Spends all that is left, a `step` of the plan, or `amounts` under a `name`."""
+        task = self._settings.apply(protocol.consume(claim=self.claim, **what))
+        task.after(*after)
+        self._consumed = task.outputs["consumed"]
+        return task
+
+    def upload(self, artifact: Any, uri: Any) -> dsl.PipelineTask:
+        """Lets a result out, once the last `consume` has succeeded."""
+        if self._consumed is None:
+            raise ValueError("nothing is consumed yet: call consume() before upload()")
+        return self._settings.apply(
+            protocol.upload(claim=self._consumed, artifact=artifact, uri=uri)
+        )
+
+    def another(self, *, claim_name: str, **asked: Any) -> PrivacyBudget:
+        """A second claim of the same run, such as on another stream, with a name of its own."""
+        return PrivacyBudget(self._settings, {**asked, "claim_name": claim_name})
+
+
+@contextmanager
+def privacy_budget(
+    *, settings: TaskSettings | None = None, **asked: Any
+) -> Iterator[PrivacyBudget]:
+    """Allocates a budget for the tasks inside, and gives back at the end what is left of it.
+
+    What is left is given back however the tasks end. None of the tasks inside is cached; those of
+    a pipeline that is used as a component turn it off themselves. One run has one of these: for a
+    second claim see `PrivacyBudget.another`.
+
+        with privacy_budget(stream="reviews", epsilon="0.5", last_blocks=7) as budget:
+            data = budget.download()
+            model = train(data=data.outputs["data"])
+            budget.consume(after=[model])
+            budget.upload(model.outputs["model"], uri="s3://models/latest")
+
+    Args:
+        settings: How the protocol's tasks run on a cluster.
+        **asked: What to ask for: see the component `allocate`.
+    """
+    settings = settings or TaskSettings()
+    give_back = settings.apply(protocol.release())
+    with dsl.ExitHandler(give_back, name="privacy-budget") as inside:
+        yield PrivacyBudget(settings, asked)
+    _turn_caching_off(inside)
+
+
+def _turn_caching_off(group: Any) -> None:
+    for task in group.tasks:
+        task.set_caching_options(False)
+    for inner in group.groups:
+        _turn_caching_off(inner)

@@ -1,0 +1,213 @@
+"""Allocate, consume, release: each can be done again after a crash, and is done once."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from privatekube_kfp.accounting import EpsilonDelta, Plan, PureEpsilon, Step, plan_from_json
+from privatekube_kfp.core.budget import parse_delta
+from privatekube_kfp.core.claim import Claim, Kind, Phase
+from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.core.selection import Selection
+from privatekube_kfp.core.unlocking import parse_duration
+from privatekube_kfp.ledger.client import ClaimClient, raise_if_denied
+from privatekube_kfp.ledger.ledger import Ledger
+from privatekube_kfp.ledger.times import parse_time
+from privatekube_kfp.steps.report import report_on
+from privatekube_kfp.steps.run import (
+    Artifact,
+    check_run,
+    claim_of_artifact,
+    describe_claim,
+    in_a_sentence,
+    ledger_of_run,
+    live_with_run,
+    name_of_claim,
+)
+
+
+@in_a_sentence
+def allocate(
+    claim: Artifact,
+    report: Artifact,
+    *,
+    run_id: str,
+    claim_name: str,
+    stream: str,
+    epsilon: str = "",
+    delta: str = "0",
+    plan: Mapping[str, Any] | None = None,
+    start: str = "",
+    end: str = "",
+    last_blocks: int = 0,
+    users: tuple[int, int] = (-1, -1),
+    block_names: Sequence[str] = (),
+    min_blocks: int = 1,
+    max_blocks: int = 0,
+    timeout: str = "1h",
+) -> list[str]:
+    """Make or resume the run's claim, and wait for its budget; the names of the bound blocks."""
+    name = name_of_claim(run_id, claim_name)
+    wanted = _plan(epsilon, delta, plan)
+    selection = Selection(
+        names=tuple(block_names),
+        start=parse_time(start, "start") if start else None,
+        end=parse_time(end, "end") if end else None,
+        users=None if users == (-1, -1) else users,
+        last=_count("last_blocks", last_blocks),
+        at_least=min_blocks,
+        at_most=_count("max_blocks", max_blocks),
+    )
+    lasting = None if timeout == "none" else parse_duration(timeout, "timeout")
+    with ledger_of_run() as ledger:
+        live_with_run(ledger)
+        client = ClaimClient(ledger, sleep=_Telling(ledger, name).sleep)
+        answer = client.allocate(
+            name,
+            stream=stream,
+            selection=selection,
+            plan=wanted,
+            timeout=lasting,
+            owner=run_id,
+        )
+        raise_if_denied(name, answer)
+        made = ledger.claim(name)
+    if made.phase is Phase.RELEASED:
+        raise PrivateKubeError(
+            Reason.ALREADY_RELEASED,
+            f"claim {name} was released already: what it held is given back. Start a new run",
+        )
+    print(f"claim {name}: {answer.reason}: {answer.message}")
+    _write(claim, report, made)
+    return list(made.bound())
+
+
+@in_a_sentence
+def consume(
+    claim: Artifact,
+    consumed: Artifact,
+    report: Artifact,
+    *,
+    run_id: str,
+    plan_step: str = "",
+    amounts: Sequence[Any] | None = None,
+    name: str = "",
+) -> None:
+    """Spend a step of the plan, the amounts that steps report, or all that is left."""
+    if plan_step and amounts:
+        raise Invalid(Reason.INVALID_REQUEST, "consume a step or amounts, not both")
+    if amounts and not name:
+        raise Invalid(
+            Reason.INVALID_REQUEST,
+            "amounts need a name, once in a claim: without one, a retry would spend them twice",
+        )
+    if amounts is not None and not amounts:
+        raise Invalid(
+            Reason.INVALID_REQUEST, "the list of amounts is empty: nothing was reported as spent"
+        )
+    with ledger_of_run() as ledger:
+        known = claim_of_artifact(ledger, claim, run_id)
+        client = ClaimClient(ledger)
+        if amounts:
+            id = f"consume-amount-{name}"
+            answer = client.consume(known.name, amount=_together(amounts), request_id=id)
+        elif name:
+            raise Invalid(Reason.INVALID_REQUEST, f"name {name!r} is for amounts; there are none")
+        else:
+            answer = client.consume(known.name, step=plan_step or None)
+        raise_if_denied(known.name, answer)
+        spent = ledger.claim(known.name)
+    print(f"claim {spent.name}: {answer.reason}: {answer.message}")
+    _write(consumed, report, spent)
+    consumed.metadata["consumed"] = answer.request
+
+
+@in_a_sentence
+def release(*, run_id: str, claim_name: str = "") -> None:
+    """Give back what the run's claims hold and have not consumed; safe in every state."""
+    check_run(run_id)
+    with ledger_of_run() as ledger:
+        if claim_name:
+            names = [name_of_claim(run_id, claim_name)]
+        else:
+            names = [claim.name for claim in claims_of_run(ledger, run_id)]
+        for name in names:
+            print(release_claim(ledger, name))
+        if not names:
+            print(f"run {run_id} has made no claim: there is nothing to give back")
+
+
+def claims_of_run(ledger: Ledger, run_id: str) -> list[Claim]:
+    return [claim for claim in ledger.claims() if claim.owner == run_id]
+
+
+def release_claim(ledger: Ledger, name: str) -> str:
+    """Give back what a claim holds, if anything; says what became of it."""
+    try:
+        claim = ledger.claim(name)
+    except Invalid as error:
+        if error.reason is not Reason.UNKNOWN_CLAIM:
+            raise
+        return f"claim {name} was never made: there is nothing to give back"
+    if claim.held().is_zero and claim.unanswered() is None:
+        return f"claim {name} is {claim.phase}: there is nothing to give back"
+    return f"claim {name}: {ClaimClient(ledger).release(name).message}"
+
+
+class _Telling:
+    """Says in a step's log what it waits for, whenever that changes."""
+
+    def __init__(self, ledger: Ledger, claim: str) -> None:
+        self._ledger = ledger
+        self._claim = claim
+        self._told: str | None = None
+
+    def sleep(self, seconds: float) -> None:
+        waiting_for = self._ledger.why_waiting(self._claim, "allocate")
+        if waiting_for is not None and waiting_for.reason != self._told:
+            self._told = waiting_for.reason
+            print(
+                f"claim {self._claim} waits: {waiting_for.reason}: {waiting_for.message}",
+                flush=True,
+            )
+        time.sleep(seconds)
+
+
+def _plan(epsilon: str, delta: str, plan: Mapping[str, Any] | None) -> Plan:
+    if bool(epsilon) == bool(plan):
+        raise Invalid(
+            Reason.INVALID_PLAN,
+            f"give epsilon or a plan, {'not both' if plan else 'for how much to ask'}",
+        )
+    if plan:
+        return plan_from_json(plan)
+    if parse_delta(delta):
+        return Plan.of(EpsilonDelta(epsilon, delta))
+    return Plan.of(PureEpsilon(epsilon))
+
+
+def _together(amounts: Iterable[Any]) -> Plan:
+    """What several steps report, as one plan."""
+    steps = [step for amount in amounts for step in plan_from_json(amount).steps]
+    return Plan(tuple(Step(f"part-{n}", step.mechanism) for n, step in enumerate(steps, start=1)))
+
+
+def _count(name: str, count: int) -> int | None:
+    if count < 0:
+        raise Invalid(Reason.INVALID_REQUEST, f"{name} is {count}; it must be 0 or more")
+    return count or None
+
+
+def _write(artifact: Artifact, report: Artifact, claim: Claim) -> None:
+    describe_claim(artifact, claim)
+    document = {
+        **artifact.metadata,
+        "granted": claim.total(Kind.ALLOCATE).to_json(),
+        "spent": claim.total(Kind.CONSUME).to_json(),
+    }
+    Path(artifact.path).write_text(json.dumps(document, indent=2) + "\n")
+    Path(report.path).write_text(report_on(claim))

@@ -1,0 +1,252 @@
+"""Download and upload: where private data come in, and where results go out.
+
+Both ask the ledger first. Data come from fsspec URIs: a path, `s3://`, `gs://`, `memory://`, ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow
+import pyarrow.parquet as parquet
+
+from privatekube_kfp.core.claim import Claim, Phase
+from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.ledger.ledger import Ledger
+from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
+
+_BATCH = 64 * 1024
+_CHUNK = 1024 * 1024
+
+
+class DataUnreadable(PrivateKubeError):
+    """The data of a block cannot be read. Its budget is not consumed."""
+
+    def __init__(self, block: str, source: str, why: str) -> None:
+        super().__init__(
+            Reason.DATA_UNREADABLE, f"the data of block {block} at {source} cannot be read: {why}"
+        )
+
+
+# In
+
+
+@in_a_sentence
+def download(claim: Artifact, data: Artifact, *, run_id: str) -> None:
+    """Write the rows of the claim's bound blocks into one Parquet file, oldest block first.
+
+    A crash leaves no file, or the whole one.
+    """
+    with ledger_of_run() as ledger:
+        known = claim_of_artifact(ledger, claim, run_id)
+        if known.phase is not Phase.ALLOCATED:
+            raise PrivateKubeError(
+                Reason.NOT_ALLOCATED,
+                f"claim {known.name} is {known.phase}: data are read only while it is Allocated",
+            )
+        sources = [(name, _source(ledger, name)) for name in _held_blocks(known)]
+    _refuse_anothers(data, known)
+    rows = _copy(sources, Path(data.path))
+    data.metadata.update(
+        claim=known.name, stream=known.stream, blocks=[name for name, _ in sources], rows=rows
+    )
+    print(f"claim {known.name}: {rows} rows of {len(sources)} blocks")
+
+
+def _held_blocks(claim: Claim) -> list[str]:
+    held = {name for name, budget in claim.held().items() if not budget.is_zero}
+    return [name for name in claim.bound() if name in held]
+
+
+def _source(ledger: Ledger, name: str) -> str:
+    source = ledger.block(name).block.data_source
+    if not source:
+        raise PrivateKubeError(
+            Reason.DATA_UNREADABLE,
+            f"block {name} has no data source: nobody said where its data are",
+        )
+    return source
+
+
+def _refuse_anothers(data: Artifact, claim: Claim) -> None:
+    """Two claims must not write to one place: what is read there could be of either.
+
+    `kfp.local` alone lets tasks of one component share their outputs' paths.
+    """
+    mark = Path(f"{data.path}.claim")
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError), mark.open("x") as new:
+        new.write(claim.name)
+    other = mark.read_text()
+    if other != claim.name:
+        raise PrivateKubeError(
+            Reason.INVALID_REQUEST,
+            f"{data.path} is for the data of claim {other}, not of {claim.name}: two tasks share"
+            " their output. Run the pipeline with `privatekube run`, which keeps them apart",
+        )
+
+
+def _copy(sources: list[tuple[str, str]], target: Path) -> int:
+    rows = 0
+    partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
+    writer: parquet.ParquetWriter | None = None
+    try:
+        for block, source in sources:
+            for batch in _batches(block, source):
+                if writer is None:
+                    writer = parquet.ParquetWriter(partial, batch.schema)
+                if not batch.schema.equals(writer.schema):
+                    raise DataUnreadable(block, source, "its columns differ from those before it")
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        if writer is None:
+            raise DataUnreadable(sources[0][0], sources[0][1], "there are no rows at all")
+        writer.close()
+        os.replace(partial, target)
+    finally:
+        if writer is not None:
+            writer.close()
+        partial.unlink(missing_ok=True)
+    return rows
+
+
+def _batches(block: str, source: str) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of one block; a folder's files in the order of their names."""
+    try:
+        files, path = fsspec.core.url_to_fs(source)
+        paths = sorted(files.find(path)) if files.isdir(path) else [path]
+        parts = [part for part in paths if part == path or part.endswith(".parquet")]
+        if not parts:
+            raise FileNotFoundError("there is no Parquet file in it")
+        for part in parts:
+            with files.open(part, "rb") as opened, parquet.ParquetFile(opened) as table:
+                yield from table.iter_batches(_BATCH)
+    except (OSError, pyarrow.ArrowException, ImportError, ValueError) as error:
+        raise DataUnreadable(block, source, _why(error)) from error
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is nothing there" if not str(error) or error.filename else str(error)
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+# Out
+
+
+@in_a_sentence
+def upload(claim: Artifact, artifact: Artifact, *, run_id: str, uri: str) -> None:
+    """Write a result to a URI, for a claim that has consumed.
+
+    Beside it goes a note of whose it is and of its digest, first: what was written once under a
+    claim can be written again by a retry, and nothing else can be, since that would be a second
+    result for one price. A crash leaves the old result, or the whole new one; a folder in an
+    object store, which cannot be replaced at once, is complete when its note says so.
+    """
+    if not uri:
+        raise Invalid(Reason.INVALID_REQUEST, "uri is empty: where to?")
+    with ledger_of_run() as ledger:
+        known = claim_of_artifact(ledger, claim, run_id)
+        _make_sure_it_consumed(ledger, known, claim)
+    source = Path(artifact.path)
+    if not source.exists():
+        raise Invalid(Reason.INVALID_REQUEST, f"there is nothing at {source}: nothing to upload")
+    try:
+        _publish(source, uri, known)
+    except (OSError, ImportError, ValueError) as error:
+        raise PrivateKubeError(
+            Reason.DATA_UNWRITABLE, f"the result cannot be written to {uri}: {_why(error)}"
+        ) from error
+    print(f"claim {known.name}: written to {uri}")
+
+
+def _make_sure_it_consumed(ledger: Ledger, claim: Claim, artifact: Artifact) -> None:
+    request = artifact.metadata.get("consumed")
+    response = claim.responses.get(request) if isinstance(request, str) else None
+    spent = claim.request(response.request) if response is not None else None
+    if spent is None or spent.kind != "consume" or response is None or response.denied:
+        raise PrivateKubeError(
+            Reason.NOT_CONSUMED,
+            f"claim {claim.name} has not consumed: nothing leaves before Consume has succeeded",
+        )
+
+
+def _publish(source: Path, uri: str, claim: Claim) -> None:
+    files, path = fsspec.core.url_to_fs(uri)
+    digest = _digest(source)
+    note = {"claim": claim.name, "run": claim.owner, "stream": claim.stream, "sha256": digest}
+    _leave_note(files, f"{path}.claim.json", note)
+    if "file" in _protocols(files):
+        _replace(source, Path(path))
+    elif source.is_dir():
+        files.put(f"{source}/", f"{path}/", recursive=True)
+    else:
+        files.put_file(str(source), path)
+
+
+def _protocols(files: Any) -> tuple[str, ...]:
+    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
+
+
+def _leave_note(files: Any, path: str, note: Mapping[str, object]) -> None:
+    if files.exists(path):
+        before = json.loads(files.cat_file(path))
+        if before.get("claim") == note["claim"] and before.get("sha256") != note["sha256"]:
+            raise PrivateKubeError(
+                Reason.ALREADY_PUBLISHED,
+                f"claim {note['claim']} has published another result there already: a second one"
+                " would need a budget of its own",
+            )
+    text = json.dumps(note, indent=2) + "\n"
+    if "file" in _protocols(files):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(f"{path}.{uuid.uuid4().hex}.partial")
+        partial.write_text(text)
+        os.replace(partial, path)
+    else:
+        files.pipe_file(path, text.encode())
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Put a copy in place at once."""
+    partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
+    try:
+        if source.is_dir():
+            shutil.copytree(source, partial)
+            old = partial.with_suffix(".old")
+            if target.exists():
+                os.rename(target, old)
+            os.rename(partial, target)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            shutil.copyfile(source, partial)
+            os.replace(partial, target)
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
+
+
+def _digest(source: Path) -> str:
+    """Of a file's bytes; of a folder's names and bytes."""
+    total = hashlib.sha256()
+    parts = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
+    for part in parts:
+        inner = hashlib.sha256()
+        with part.open("rb") as opened:
+            while chunk := opened.read(_CHUNK):
+                inner.update(chunk)
+        if not source.is_dir():
+            return inner.hexdigest()
+        total.update(f"{part.relative_to(source)}\0{inner.hexdigest()}\n".encode())
+    return total.hexdigest()

@@ -1,0 +1,223 @@
+"""What a pipeline author writes, and what the compiled pipeline says."""
+
+import pytest
+from kfp import dsl
+from kfp.dsl import Dataset, Input, Model, Output
+
+from privatekube_kfp import components
+from privatekube_kfp.components import TaskSettings, privacy_budget
+from privatekube_kfp.components.protocol import IMAGE
+from privatekube_kfp.roles import ROLE_VARIABLE, RUN_ID
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def train(data: Input[Dataset], model: Output[Model]):
+    pass
+
+
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def days() -> list:
+    return ["monday", "tuesday"]
+
+
+def protected(settings=None):
+    @dsl.pipeline(name="protected")
+    def pipeline(epsilon: str = "0.5"):
+        with privacy_budget(
+            stream="clicks", epsilon=epsilon, last_blocks=2, settings=settings
+        ) as budget:
+            data = budget.download()
+            model = train(data=data.outputs["data"])
+            budget.consume(after=[model])
+            budget.upload(model.outputs["model"], uri="s3://models/latest")
+
+    return pipeline
+
+
+def tasks(pipeline):
+    """Every task of a compiled pipeline, by name."""
+    found = dict(pipeline["root"]["dag"]["tasks"])
+    for component in pipeline["components"].values():
+        found.update(component.get("dag", {}).get("tasks", {}))
+    return found
+
+
+def test_the_protocol_is_in_place(compiled):
+    pipeline, _ = compiled(protected())
+    inside = pipeline["components"]["comp-exit-handler-1"]["dag"]["tasks"]
+    assert set(inside) == {"allocate", "download", "train", "consume", "upload"}
+    release = pipeline["root"]["dag"]["tasks"]["release"]
+    assert release["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
+    assert release["dependentTasks"] == ["exit-handler-1"]
+    assert "train" in inside["consume"]["dependentTasks"]
+    upload = inside["upload"]["inputs"]["artifacts"]["claim"]["taskOutputArtifact"]
+    assert upload == {"producerTask": "consume", "outputArtifactKey": "consumed"}
+
+
+def test_nothing_inside_is_cached(compiled):
+    pipeline, _ = compiled(protected())
+    for name, task in tasks(pipeline).items():
+        assert not task.get("cachingOptions", {}).get("enableCache"), name
+
+
+def test_tasks_in_loops_and_conditions_are_not_cached_either(compiled):
+    @dsl.pipeline(name="looping")
+    def pipeline(more: bool = True):
+        with privacy_budget(stream="clicks", epsilon="0.1", last_blocks=1) as budget:
+            data = budget.download()
+            with dsl.ParallelFor(["a", "b"]):
+                train(data=data.outputs["data"])
+            with dsl.If(more == True):  # noqa: E712
+                train(data=data.outputs["data"])
+
+    found = tasks(compiled(pipeline)[0])
+    assert {"train", "train-2"} <= set(found)
+    for name in ("train", "train-2"):
+        assert not found[name]["cachingOptions"].get("enableCache")
+
+
+def test_what_is_outside_keeps_its_caching(compiled):
+    @dsl.pipeline(name="both")
+    def pipeline():
+        days()
+        with privacy_budget(stream="clicks", epsilon="0.1", last_blocks=1):
+            pass
+
+    assert tasks(compiled(pipeline)[0])["days"]["cachingOptions"] == {"enableCache": True}
+
+
+def test_every_protocol_task_knows_its_run(compiled):
+    found = tasks(compiled(protected())[0])
+    for name in ("allocate", "download", "consume", "upload", "release"):
+        value = found[name]["inputs"]["parameters"]["run_id"]["runtimeValue"]["constant"]
+        assert value == RUN_ID == dsl.PIPELINE_JOB_ID_PLACEHOLDER
+
+
+def test_a_component_by_itself_is_not_cached_and_knows_its_run(compiled):
+    @dsl.pipeline(name="by-hand")
+    def pipeline():
+        components.allocate(stream="clicks", epsilon="0.1", last_blocks=1)
+
+    task = tasks(compiled(pipeline)[0])["allocate"]
+    assert not task["cachingOptions"].get("enableCache")
+    assert task["inputs"]["parameters"]["run_id"]["runtimeValue"]["constant"] == RUN_ID
+
+
+def test_the_image_is_bound_to_the_version(compiled):
+    import privatekube_kfp
+
+    pipeline, _ = compiled(protected())
+    assert privatekube_kfp.__version__ in IMAGE
+    executors = pipeline["deploymentSpec"]["executors"]
+    for name in ("allocate", "download", "consume", "upload", "release"):
+        container = executors[f"exec-{name}"]["container"]
+        assert container["image"] == IMAGE
+        assert "pip install" not in " ".join(container["command"])
+
+
+def test_settings_reach_every_protocol_task(compiled):
+    seen = []
+    settings = TaskSettings(
+        secrets_as_env={"store": {"key": "AWS_SECRET_ACCESS_KEY"}},
+        secrets_as_volume={"certificates": "/certificates"},
+        labels={"team": "reviews"},
+        annotations={"note": "private"},
+        retries=3,
+        retry_after="5s",
+        more=lambda task: seen.append(task.name),
+    )
+    pipeline, platform = compiled(protected(settings))
+    names = {"allocate", "download", "consume", "upload", "release"}
+    assert set(seen) == names
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert set(executors) == {f"exec-{name}" for name in names}
+    for executor in executors.values():
+        assert executor["podMetadata"] == {
+            "labels": {"team": "reviews"},
+            "annotations": {"note": "private"},
+        }
+        assert executor["secretAsEnv"][0]["secretName"] == "store"
+        assert executor["secretAsVolume"][0]["mountPath"] == "/certificates"
+    for name in names:
+        assert tasks(pipeline)[name]["retryPolicy"]["maxRetryCount"] == 3
+
+
+def test_two_claims_of_one_pipeline(compiled):
+    @dsl.pipeline(name="two")
+    def pipeline():
+        with privacy_budget(stream="clicks", epsilon="0.1", last_blocks=1) as clicks:
+            views = clicks.another(claim_name="views", stream="views", epsilon="0.1", last_blocks=1)
+            clicks.download()
+            views.download()
+
+    found = tasks(compiled(pipeline)[0])
+    assert {"allocate", "allocate-2", "download", "download-2"} <= set(found)
+    names = found["allocate-2"]["inputs"]["parameters"]["claim_name"]["runtimeValue"]["constant"]
+    assert names == "views"
+
+
+def test_upload_before_consume_is_refused_at_once():
+    with pytest.raises(ValueError, match="call consume"):
+
+        @dsl.pipeline(name="hasty")
+        def pipeline():
+            with privacy_budget(stream="clicks", epsilon="0.1", last_blocks=1) as budget:
+                data = budget.download()
+                budget.upload(data.outputs["data"], uri="out")
+
+
+def test_a_dataset_is_no_claim():
+    with pytest.raises(Exception, match=r"system\.PrivacyClaim"):
+
+        @dsl.pipeline(name="wrong")
+        def pipeline():
+            with privacy_budget(stream="clicks", epsilon="0.1", last_blocks=1) as budget:
+                data = budget.download()
+                components.consume(claim=data.outputs["data"])
+
+
+def test_a_number_is_no_text():
+    with pytest.raises(Exception, match="epsilon"):
+
+        @dsl.pipeline(name="wrong")
+        def pipeline(epsilon: float = 0.5):
+            components.allocate(stream="clicks", epsilon=epsilon, last_blocks=1)
+
+
+def test_an_unknown_input_is_refused():
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+
+        @dsl.pipeline(name="wrong")
+        def pipeline():
+            components.allocate(stream="clicks", epsilon="0.5", blocks=["a"])
+
+
+@pytest.mark.parametrize(
+    ("wrap", "role", "cached"),
+    [
+        (components.as_source, "source", False),
+        (components.as_sink, "sink", False),
+        (components.as_compute, "compute", True),
+    ],
+)
+def test_a_component_of_others_gets_a_role(compiled, wrap, role, cached):
+    listed = wrap(days)
+
+    @dsl.pipeline(name="third-party")
+    def pipeline():
+        listed()
+
+    found, _ = compiled(pipeline)
+    container = found["deploymentSpec"]["executors"]["exec-days"]["container"]
+    assert {"name": ROLE_VARIABLE, "value": role} in container["env"]
+    assert bool(tasks(found)["days"]["cachingOptions"].get("enableCache")) is cached
+
+
+def test_help_shows_a_components_words():
+    assert "Place it before anything that reads private data." in components.allocate.__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'alocate'"):
+        _ = components.alocate
+    assert set(dir(components)) == set(components.__all__)

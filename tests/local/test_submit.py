@@ -1,0 +1,217 @@
+"""`privatekube submit`, against a server that speaks as much of Kubeflow's API as it needs."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.local.world import World
+
+PIPELINE = """
+@dsl.pipeline(name="counts")
+def pipeline(epsilon: str = "0.5", rows: int = 3):
+    with privacy_budget(**ASK, epsilon=epsilon) as budget:
+        budget.consume(after=[tick(file="ticks").after(budget.allocated)])
+"""
+
+
+@dataclass
+class Kubeflow:
+    """The few calls that a client makes, what it said in them, and what goes wrong."""
+
+    url: str = ""
+    said: list[tuple[str, str, Any]] = field(default_factory=list)
+    tokens: set[str | None] = field(default_factory=set)
+    refuse: tuple[int, Any] | None = None
+    states: list[str] = field(default_factory=lambda: ["SUCCEEDED"])
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        if self.refuse is not None and not path.endswith("healthz"):
+            return self.refuse
+        match method, path.removeprefix("/apis/v2beta1/"):
+            case "GET", "healthz":
+                return 200, {"multi_user": False}
+            case "GET", "experiments":
+                return 200, {}
+            case "POST", "experiments":
+                return 200, {"experiment_id": "e1", "display_name": body["display_name"]}
+            case "POST", "runs":
+                return 200, {"run_id": "run-1", "display_name": body["display_name"]}
+            case "GET", "runs/run-1":
+                state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+                error = {"message": "out of luck"} if state == "FAILED" else None
+                return 200, {"run_id": "run-1", "state": state, "error": error}
+        return 404, {"message": f"no {path}"}
+
+    def runs(self) -> list[Any]:
+        return [body for method, path, body in self.said if (method, path[-4:]) == ("POST", "runs")]
+
+
+@pytest.fixture
+def kubeflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubeflow]:
+    monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
+    made = Kubeflow()
+    with serving(made):
+        yield made
+
+
+@contextmanager
+def serving(kubeflow: Kubeflow) -> Iterator[None]:
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else None
+            path = urlsplit(self.path).path
+            kubeflow.said.append((self.command, path, body))
+            kubeflow.tokens.add(self.headers.get("authorization"))
+            status, answer = kubeflow.answer(self.command, path, body)
+            text = answer if isinstance(answer, str) else json.dumps(answer)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_GET = do_POST = _serve
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    kubeflow.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_pipeline_is_uploaded_and_run(world: World, kubeflow: Kubeflow) -> None:
+    result = world.cli.ok(
+        "submit", world.write(PIPELINE), "--endpoint", kubeflow.url, "--arg", "epsilon=0.25",
+        "--experiment", "mine", "--run-name", "a run", "--service-account", "runner",
+        "--pipeline-root", "s3://bucket/root", "--json",
+    )  # fmt: skip
+    assert result.json == {
+        "run": "run-1",
+        "name": "a run",
+        "state": "PENDING",
+        "url": f"{kubeflow.url}/#/runs/details/run-1",
+    }
+    (run,) = kubeflow.runs()
+    assert run["display_name"] == "a run"
+    assert run["experiment_id"] == "e1"
+    assert run["service_account"] == "runner"
+    assert run["runtime_config"] == {
+        "parameters": {"epsilon": "0.25", "rows": 3},
+        "pipeline_root": "s3://bucket/root",
+    }
+    assert ("POST", "/apis/v2beta1/experiments") in [said[:2] for said in kubeflow.said]
+
+
+def test_nothing_of_the_protocol_is_cached(world: World, kubeflow: Kubeflow) -> None:
+    world.cli.ok("submit", world.write(PIPELINE), "--endpoint", kubeflow.url)
+    (run,) = kubeflow.runs()
+    spec = run["pipeline_spec"]
+    spec = spec.get("pipeline_spec", spec)
+    tasks = {
+        name: task
+        for component in [spec["root"], *spec["components"].values()]
+        for name, task in component.get("dag", {}).get("tasks", {}).items()
+    }
+    assert {"allocate", "consume", "release"} <= tasks.keys()
+    for name in ("allocate", "consume", "release"):
+        assert not tasks[name].get("cachingOptions", {}).get("enableCache"), name
+    # The run's id is filled in by the cluster.
+    assert "{{$.pipeline_job_uuid}}" in json.dumps(spec)
+
+
+def test_compiled_yaml_and_a_token(
+    world: World, kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "sesame")
+    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", kubeflow.url)
+    world.cli.ok("compile", world.write(PIPELINE), "-o", "p.yaml")
+    result = world.cli.ok("submit", "p.yaml", "--token-env", "MY_TOKEN")
+    assert kubeflow.tokens == {"Bearer sesame"}
+    assert "sesame" not in result.out + result.err
+    assert len(kubeflow.runs()) == 1
+
+
+@pytest.mark.parametrize(("state", "code"), [("SUCCEEDED", 0), ("FAILED", 1), ("CANCELED", 1)])
+def test_waiting_until_it_is_over(
+    world: World, kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, state: str, code: int
+) -> None:
+    monkeypatch.setattr("privatekube_kfp.cli.submit._POLL", 0.01)
+    kubeflow.states = ["PENDING", "RUNNING", state]
+    result = world.cli(
+        "submit", world.write(PIPELINE), "--endpoint", kubeflow.url, "--wait", "--json"
+    )
+    assert result.code == code
+    assert result.json["state"] == state
+    if state == "FAILED":
+        assert result.err.splitlines()[-1] == "privatekube: run run-1 ended FAILED: out of luck"
+
+
+@pytest.mark.parametrize(
+    ("refuse", "what"),
+    [
+        ((401, {"message": "who are you"}), "401 Unauthorized: who are you"),
+        ((401, ""), "401 Unauthorized: name a bearer token with --token-env"),
+        ((400, {"error": "bad", "message": "no such parameter"}), "400 Bad Request: no such"),
+        ((503, "<html>down</html>"), "503 Service Unavailable"),
+    ],
+)
+def test_a_refusal_is_a_sentence(
+    world: World, kubeflow: Kubeflow, refuse: tuple[int, Any], what: str
+) -> None:
+    kubeflow.refuse = refuse
+    result = world.cli("submit", world.write(PIPELINE), "--endpoint", kubeflow.url, "--json")
+    assert result.code == 1
+    assert result.json["error"]["reason"] == "EndpointRefused"
+    assert what in result.json["error"]["message"]
+    assert len(result.err.splitlines()) == 1
+
+
+def test_an_endpoint_that_is_not_there(world: World) -> None:
+    kubeflow = Kubeflow()
+    with serving(kubeflow):
+        pass
+    result = world.cli("submit", world.write(PIPELINE), "--endpoint", kubeflow.url)
+    assert result.code == 1
+    assert f"{kubeflow.url} cannot be reached" in result.err
+    assert "Connection refused" in result.err
+    assert len(result.err.splitlines()) == 1
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_sent(
+    world: World, kubeflow: Kubeflow
+) -> None:
+    source = world.write(PIPELINE)
+    at = ("--endpoint", kubeflow.url)
+    assert world.cli("submit", source, *at, "--arg", "rows=x").code == 2
+    assert world.cli("submit", source).code == 2
+    assert world.cli("submit", source, *at, "--token-env", "NO_SUCH_VARIABLE").code == 2
+    bad = world.write(
+        """
+@dsl.pipeline(name="bad")
+def pipeline():
+    allocate(**ASK, epsilon="0.5")
+""",
+        "bad.py",
+    )
+    result = world.cli("submit", bad, *at, "--json")
+    assert result.code == 1
+    assert result.json["findings"]
+    assert kubeflow.said == []
