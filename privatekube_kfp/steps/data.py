@@ -149,8 +149,9 @@ def upload(claim: Artifact, artifact: Artifact, *, run_id: str, uri: str) -> Non
 
     Beside it goes a note of whose it is and of its digest, first: what was written once under a
     claim can be written again by a retry, and nothing else can be, since that would be a second
-    result for one price. A crash leaves the old result, or the whole new one; a folder in an
-    object store, which cannot be replaced at once, is complete when its note says so.
+    result for one price. A crash leaves the old result, or the whole new one, and a note that says
+    it is not complete. A folder in an object store cannot be replaced at once: it is whole when
+    its note says so.
     """
     if not uri:
         raise Invalid(Reason.INVALID_REQUEST, "uri is empty: where to?")
@@ -182,30 +183,39 @@ def _make_sure_it_consumed(ledger: Ledger, claim: Claim, artifact: Artifact) -> 
 
 def _publish(source: Path, uri: str, claim: Claim) -> None:
     files, path = fsspec.core.url_to_fs(uri)
-    digest = _digest(source)
-    note = {"claim": claim.name, "run": claim.owner, "stream": claim.stream, "sha256": digest}
-    _leave_note(files, f"{path}.claim.json", note)
+    note = {
+        "claim": claim.name,
+        "run": claim.owner,
+        "stream": claim.stream,
+        "sha256": _digest(source),
+    }
+    _refuse_a_second(files, f"{path}.claim.json", note)
+    _leave_note(files, f"{path}.claim.json", {**note, "complete": False})
     if "file" in _protocols(files):
         _replace(source, Path(path))
     elif source.is_dir():
         files.put(f"{source}/", f"{path}/", recursive=True)
     else:
         files.put_file(str(source), path)
+    _leave_note(files, f"{path}.claim.json", {**note, "complete": True})
 
 
 def _protocols(files: Any) -> tuple[str, ...]:
     return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
 
 
+def _refuse_a_second(files: Any, path: str, note: Mapping[str, object]) -> None:
+    """What was written here under the same claim must be the same."""
+    before = json.loads(files.cat_file(path)) if files.exists(path) else {}
+    if before.get("claim") == note["claim"] and before.get("sha256") != note["sha256"]:
+        raise PrivateKubeError(
+            Reason.ALREADY_PUBLISHED,
+            f"claim {note['claim']} has published another result there already: a second one"
+            " would need a budget of its own",
+        )
+
+
 def _leave_note(files: Any, path: str, note: Mapping[str, object]) -> None:
-    if files.exists(path):
-        before = json.loads(files.cat_file(path))
-        if before.get("claim") == note["claim"] and before.get("sha256") != note["sha256"]:
-            raise PrivateKubeError(
-                Reason.ALREADY_PUBLISHED,
-                f"claim {note['claim']} has published another result there already: a second one"
-                " would need a budget of its own",
-            )
     text = json.dumps(note, indent=2) + "\n"
     if "file" in _protocols(files):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +227,7 @@ def _leave_note(files: Any, path: str, note: Mapping[str, object]) -> None:
 
 
 def _replace(source: Path, target: Path) -> None:
-    """Put a copy in place at once."""
+    """Put a copy in place: a file at once, a folder with an instant in which there is none."""
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}.partial")
     try:
         if source.is_dir():

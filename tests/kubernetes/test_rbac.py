@@ -47,11 +47,15 @@ MAY = {
     },
     "privatekube-viewer": {STREAMS: READ, BLOCKS: READ, CLAIMS: READ},
 }
-# Outside of the group, the scheduler alone has anything.
-SCHEDULER_MAY_BESIDES = {
-    ("argoproj.io", "workflows"): READ,
-    ("", "events"): "create patch",
-    ("events.k8s.io", "events"): "create patch",
+# The same outside of the group.
+MAY_BESIDES = {
+    "privatekube-scheduler": {
+        ("argoproj.io", "workflows"): READ,
+        ("", "events"): "create patch",
+        ("events.k8s.io", "events"): "create patch",
+    },
+    # To find in its own pod which Workflow it belongs to.
+    "privatekube-pipeline-runner": {("", "pods"): "get"},
 }
 WORKFLOWS = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -241,13 +245,13 @@ def test_nothing_outside_of_the_group(users, own, namespace, role):
         for resource, verbs in MAY[role].items()
         for verb in verbs.split()
     }
-    besides, leases = set(), set()
+    besides = {
+        (verb, api_group, resource, "*")
+        for (api_group, resource), verbs in MAY_BESIDES.get(role, {}).items()
+        for verb in verbs.split()
+    }
+    leases = set()
     if role == "privatekube-scheduler":
-        besides = {
-            (verb, api_group, resource, "*")
-            for (api_group, resource), verbs in SCHEDULER_MAY_BESIDES.items()
-            for verb in verbs.split()
-        }
         verbs = [("create", "*"), ("get", LEASE), ("update", LEASE), ("patch", LEASE)]
         leases = {(verb, "coordination.k8s.io", "leases", name) for verb, name in verbs}
     elsewhere = set() if role == "privatekube-pipeline-runner" else group | besides

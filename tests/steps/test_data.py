@@ -170,7 +170,7 @@ def test_a_result_leaves_once_its_claim_is_consumed(world, model, tmp_path):
     put(world, spend(world, world.allocate()), model, target)
     assert target.read_bytes() == b"weights"
     note = json.loads(target.with_name("model.bin.claim.json").read_text())
-    assert (note["claim"], note["run"]) == ("run-1.claim", "run-1")
+    assert (note["claim"], note["run"], note["complete"]) == ("run-1.claim", "run-1", True)
     assert sorted(p.name for p in target.parent.iterdir()) == ["model.bin", "model.bin.claim.json"]
 
 
@@ -212,6 +212,26 @@ def test_one_claim_publishes_one_result_at_a_place(world, model, fails, tmp_path
     put(world, consumed, model, tmp_path / "out")
     Path(model.path).write_bytes(b"other weights")
     assert "(AlreadyPublished)" in fails(put, world, consumed, model, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b"weights"
+
+
+def test_what_a_crash_leaves_can_be_finished_by_the_same_only(world, model, tmp_path, monkeypatch):
+    from privatekube_kfp.steps import data
+
+    consumed = spend(world, world.allocate())
+
+    def die(source, target):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as crashing:
+        crashing.setattr(data, "_replace", die)
+        with pytest.raises(KeyboardInterrupt):
+            put(world, consumed, model, tmp_path / "out")
+    note = tmp_path / "out.claim.json"
+    assert json.loads(note.read_text())["complete"] is False
+    assert not (tmp_path / "out").exists()
+    put(world, consumed, model, tmp_path / "out")
+    assert json.loads(note.read_text())["complete"] is True
     assert (tmp_path / "out").read_bytes() == b"weights"
 
 
