@@ -102,6 +102,11 @@ def run(
     if address is None:
         address, source = os.environ.get(LEDGER_VARIABLE) or None, LEDGER_VARIABLE
     place = RunFolder(folder, name)
+    if not (address or declarations or place.ledger.exists()) and compiled.asks_for_budget:
+        raise click.UsageError(
+            "The pipeline asks for budget, and the run's own ledger would have no stream: declare"
+            " streams and blocks with --data, or name a ledger with --ledger."
+        )
     order = Order(compiled, given, place, address, source, declarations)
     with in_a_sentence(), Progress(verbose=verbose) as progress:
         ending = run_pipeline(order, progress)

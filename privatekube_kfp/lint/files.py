@@ -41,6 +41,8 @@ def read_file(path: str | Path) -> Compiled:
         raise Unreadable(f"cannot read it: {error.strerror or error}") from error
     except ValueError as error:  # a null byte in the name
         raise Unreadable(f"cannot read it: {error}") from error
+    if str(path).endswith(".py"):
+        raise Unreadable("it is Python: `privatekube compile` compiles and checks it")
     try:
         return read_text(content.decode("utf-8-sig"))
     except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from typing import Any
 
 from privatekube_kfp.local.errors import PipelineError
 from privatekube_kfp.local.yaml_text import NotYaml, read_documents
+from privatekube_kfp.roles import ROLE_LABEL, Role
 
 _KINDS = {
     "STRING": "text",
@@ -106,6 +107,11 @@ class CompiledPipeline:
         """A fingerprint of all that the pipeline says, however it is laid out."""
         said = json.dumps(self.documents, sort_keys=True, default=str)
         return hashlib.sha256(said.encode()).hexdigest()
+
+    @property
+    def asks_for_budget(self) -> bool:
+        """Whether a task of it is an Allocate of ours."""
+        return f"# {ROLE_LABEL}: {Role.ALLOCATE}" in json.dumps(self.spec, default=str)
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:

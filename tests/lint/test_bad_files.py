@@ -67,8 +67,10 @@ def test_files_that_cannot_be_read(folder, run):
     (folder / "binary.yaml").write_bytes(b"\x80\x81\xff\x00" * 100)
     (folder / "sub").mkdir()
     (folder / "loop.yaml").symlink_to("loop.yaml")
+    (folder / "pipeline.py").write_text("from kfp import dsl")
     for name, sentence in (
         ("binary.yaml", "it is not a text file"),
+        ("pipeline.py", "it is Python: `privatekube compile` compiles and checks it"),
         ("sub", "it is a folder: name the files in it"),
         ("gone.yaml", "cannot read it: No such file or directory"),
         ("loop.yaml", "cannot read it: Too many levels of symbolic links"),

@@ -274,6 +274,13 @@ def test_a_named_ledger_that_is_not_there_stops_the_run(world: World) -> None:
     assert not (world.folder / "nowhere.db").exists()
 
 
+def test_a_run_that_could_get_no_budget_is_not_begun(world: World) -> None:
+    result = world.run(GOOD)
+    assert result.code == 2
+    assert "declare streams and blocks with --data" in result.err
+    assert not world.home.parent.exists()
+
+
 # The same run again
 
 NAMED = """
