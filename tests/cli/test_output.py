@@ -6,14 +6,17 @@ import pty
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 
 from privatekube_kfp import __version__
 from privatekube_kfp.cli.app import cli
+from privatekube_kfp.local.compiling import compile_file
 from tests.cli.running import command_line, environment, in_own_process
 
+VISITS = Path(__file__).parents[2] / "pipelines" / "visits.py"
 LONG = "a-block-with-a-name-that-is-longer-than-a-narrow-terminal-is-wide-" + "x" * 40
 
 
@@ -59,8 +62,21 @@ def test_examples_in_help_can_be_understood(run, workplace, args):
     for claim in ("c1", "c3"):
         ask = ("--stream", "clicks", "--block", "monday", "--epsilon", "0.1", "--timeout", "0s")
         run.ok("claim", "allocate", claim, *ask)
-    result = run(*args)
+    if args[0] == "lint":
+        compiled = compile_file(VISITS).text
+        (workplace / "pipelines").mkdir()
+        for name in ("pipeline.yaml", "pipelines/visits.yaml"):
+            (workplace / name).write_text(compiled)
+    result = run(*as_a_shell_does(args, workplace))
     assert result.code in (0, 1), result
+
+
+def as_a_shell_does(args, folder):
+    """Without what goes to a file, and with the files that a pattern means."""
+    words = args[: args.index(">")] if ">" in args else args
+    for word in words:
+        found = sorted(folder.glob(word)) if "*" in word else []
+        yield from (str(path.relative_to(folder)) for path in found) if found else (word,)
 
 
 def test_the_top(run):
