@@ -665,6 +665,10 @@ def test_reasons_are_the_librarys():
         Reason.ALREADY_EXISTS,
         Reason.IN_USE,
         Reason.CLOCK_WENT_BACK,
+        Reason.DATA_UNREADABLE,
+        Reason.DATA_UNWRITABLE,
+        Reason.NOT_CONSUMED,
+        Reason.ALREADY_PUBLISHED,
     }
     assert answers == set(Reason) - waiting - elsewhere
     # That no scheduler has read a claim is what a client says, not a scheduler.
