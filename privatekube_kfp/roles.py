@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from enum import StrEnum
 
 ROLE_VARIABLE = "PRIVATEKUBE_ROLE"
@@ -12,6 +14,14 @@ ROLE_LABEL = "privatekube.io/role"
 CLAIM_TYPE = "system.PrivacyClaim"
 RUN_ID = "{{$.pipeline_job_uuid}}"
 """What a compiled pipeline says where the id of its run is to be filled in."""
+
+
+_COMMENT = re.compile(rf"^[ \t]*#[ \t]*{re.escape(ROLE_LABEL)}:[ \t]*(\S+)", re.MULTILINE)
+
+
+def roles_in_source(command: Iterable[object]) -> list[str]:
+    """The roles that comments in a container's command say, as every component of ours does."""
+    return [role for word in command for role in _COMMENT.findall(str(word))]
 
 
 class Role(StrEnum):

@@ -108,10 +108,7 @@ class KnownClaim:
 
     @property
     def is_live(self) -> bool:
-        """Whether it waits for something or holds something."""
-        return self.claim is not None and (
-            self.claim.unanswered() is not None or not self.claim.held().is_zero
-        )
+        return self.claim is not None and self.claim.is_live
 
 
 @dataclass(slots=True)

@@ -27,10 +27,9 @@ _SNAPSHOT_EVERY = 1.0
 _SNAPSHOT_SHARE = 20
 """Where many claims wait, looking at all of them may take one part in so many of the time."""
 _NEARLY = 0.9
-_PHASES = {
-    BlockPhase.EXHAUSTED: "all that it may spend is consumed",
-    BlockPhase.RETIRED: "it was taken out of use",
-    BlockPhase.ACTIVE: "it can be asked for",
+_ENDED = {
+    BlockPhase.EXHAUSTED.value: "all that it may spend is consumed",
+    BlockPhase.RETIRED.value: "it was taken out of use",
 }
 
 
@@ -177,10 +176,11 @@ class Showing:
             obj = write.answer.result()
             if obj is not None and name in register.blocks:
                 register.see_block(obj, register.time(now))
-                phase = register.book.block_phase(name)
-                if phase is not BlockPhase.ACTIVE and write.phase_before != phase:
+                # As it was shown: what is true by now, the next write shows and tells of.
+                phase = obj.get("status", {}).get("phase")
+                if phase in _ENDED and phase != write.phase_before:
                     known = register.blocks[name]
-                    self._recorder.say(BLOCKS, known.metadata, phase.value, _PHASES[phase])
+                    self._recorder.say(BLOCKS, known.metadata, phase, _ENDED[phase])
 
     def _note_shares(self, register: Register, name: str) -> None:
         budget = register.book.budget(name)

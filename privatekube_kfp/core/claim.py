@@ -114,6 +114,11 @@ class Claim:
         """Allocated and neither consumed nor released."""
         return self.total(Kind.ALLOCATE) - self.total(Kind.CONSUME) - self.total(Kind.RELEASE)
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it waits for something or holds something."""
+        return self.unanswered() is not None or not self.held().is_zero
+
     def bound(self) -> tuple[str, ...]:
         """Every block that the claim ever asked for, in order."""
         return tuple(dict.fromkeys(block for r in self.requests for block in r.blocks))

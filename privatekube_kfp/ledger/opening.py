@@ -12,6 +12,8 @@ from privatekube_kfp.ledger.sqlite import SqliteLedger
 from privatekube_kfp.ledger.times import system_clock
 
 LEDGER_VARIABLE = "PRIVATEKUBE_LEDGER"
+IN_A_POD = "KUBERNETES_SERVICE_HOST"
+"""A variable that every pod has."""
 _SQLITE = "sqlite:///"
 _KUBERNETES = "kubernetes"
 

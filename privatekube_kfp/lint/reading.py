@@ -8,7 +8,6 @@ cannot be understood is refused: a pipeline half read would be a proof of nothin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,13 +15,12 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from privatekube_kfp.core.errors import Invalid, Reason
-from privatekube_kfp.roles import ROLE_LABEL, ROLE_VARIABLE, Role
+from privatekube_kfp.roles import ROLE_LABEL, ROLE_VARIABLE, Role, roles_in_source
 
 MOST_TASKS = 20_000
 DEEPEST = 60
 _EVEN_AFTER_FAILURE = "ALL_UPSTREAM_TASKS_COMPLETED"
 _STRATEGIES = ("", "TRIGGER_STRATEGY_UNSPECIFIED", "ALL_UPSTREAM_TASKS_SUCCEEDED")
-_ROLE_COMMENT = re.compile(rf"^[ \t]*#[ \t]*{re.escape(ROLE_LABEL)}:[ \t]*(\S+)", re.MULTILINE)
 
 Document = Mapping[str, Any]
 
@@ -226,8 +224,7 @@ def _said_roles(executor: Document, platform: Document) -> Iterator[str]:
     if ROLE_LABEL in labels:
         yield str(labels[ROLE_LABEL]).strip()
     for part in ("command", "args"):
-        for word in _list(container.get(part), part):
-            yield from _ROLE_COMMENT.findall(str(word))
+        yield from roles_in_source(_list(container.get(part), part))
 
 
 def _platform_executors(platform: Document) -> Document:

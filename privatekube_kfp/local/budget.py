@@ -23,7 +23,7 @@ def give_back(ledger: Ledger, run: str) -> tuple[list[Claim], list[str]]:
     """
     late = []
     for claim in claims_of_run(ledger, run):
-        if claim.held().is_zero and claim.unanswered() is None:
+        if not claim.is_live:
             continue
         try:
             if ledger.submit(claim.name, ReleaseRequest("release")) is None:

@@ -39,7 +39,7 @@ from kfp.local.orchestrator import orchestrator_utils, task_executor, task_spec_
 
 from privatekube_kfp.local.folder import RunFolder, file_name
 from privatekube_kfp.local.journal import Journal, OutputGone, Outputs
-from privatekube_kfp.roles import ROLE_LABEL, ROLE_VARIABLE, Role
+from privatekube_kfp.roles import ROLE_VARIABLE, Role, roles_in_source
 
 Emit = Callable[[Mapping[str, Any]], None]
 
@@ -227,8 +227,7 @@ def _releases(executor: Any) -> bool:
     container = executor.container
     if any(v.name == ROLE_VARIABLE and v.value == Role.RELEASE for v in container.env):
         return True
-    mark = f"# {ROLE_LABEL}: {Role.RELEASE}"
-    return any(line.strip() == mark for part in container.command for line in part.splitlines())
+    return Role.RELEASE in roles_in_source(container.command)
 
 
 # What kfp gets wrong

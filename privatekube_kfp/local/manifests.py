@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from privatekube_kfp.accounting import DEFAULT_DAYS
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.core.stream import Block
 from privatekube_kfp.ledger.kubernetes.api import BLOCKS, STREAMS
@@ -23,7 +24,7 @@ from privatekube_kfp.local.errors import PipelineError
 from privatekube_kfp.local.yaml_text import NotYaml, read_documents
 
 _DEFAULTS = {"policy": "DPF"}
-_COUNTER_DEFAULTS = {"days": 32768}
+_COUNTER_DEFAULTS = {"days": DEFAULT_DAYS}
 """What the API server would fill in."""
 
 

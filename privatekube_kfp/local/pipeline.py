@@ -13,7 +13,7 @@ from typing import Any
 
 from privatekube_kfp.local.errors import PipelineError
 from privatekube_kfp.local.yaml_text import NotYaml, read_documents
-from privatekube_kfp.roles import ROLE_LABEL, Role
+from privatekube_kfp.roles import Role, roles_in_source
 
 _KINDS = {
     "STRING": "text",
@@ -111,7 +111,9 @@ class CompiledPipeline:
     @property
     def asks_for_budget(self) -> bool:
         """Whether a task of it is an Allocate of ours."""
-        return f"# {ROLE_LABEL}: {Role.ALLOCATE}" in json.dumps(self.spec, default=str)
+        executors = self.spec["deploymentSpec"].get("executors", {}).values()
+        commands = (each.get("container", {}).get("command", ()) for each in executors)
+        return any(Role.ALLOCATE in roles_in_source(command) for command in commands)
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:

@@ -153,7 +153,7 @@ def release_claim(ledger: Ledger, name: str) -> str:
         if error.reason is not Reason.UNKNOWN_CLAIM:
             raise
         return f"claim {name} was never made: there is nothing to give back"
-    if claim.held().is_zero and claim.unanswered() is None:
+    if not claim.is_live:
         return f"claim {name} is {claim.phase}: there is nothing to give back"
     return f"claim {name}: {ClaimClient(ledger).release(name).message}"
 

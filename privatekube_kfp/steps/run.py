@@ -18,14 +18,13 @@ from privatekube_kfp.core.claim import Claim
 from privatekube_kfp.core.errors import Invalid, LedgerError, PrivateKubeError, Reason
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.ledger.names import check_name
-from privatekube_kfp.ledger.opening import LEDGER_VARIABLE, open_ledger
+from privatekube_kfp.ledger.opening import IN_A_POD, LEDGER_VARIABLE, open_ledger
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _CLAIM_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-_IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
 
 class Artifact(Protocol):
@@ -79,7 +78,7 @@ def ledger_of_run(environment: Mapping[str, str] = os.environ) -> Iterator[Ledge
     There is nothing to fall back to: a step that cannot reach its ledger fails.
     """
     address = environment.get(LEDGER_VARIABLE)
-    if not address and _IN_A_POD in environment:
+    if not address and IN_A_POD in environment:
         address = "kubernetes"
     with open_ledger(address, source=LEDGER_VARIABLE) as ledger:
         yield ledger

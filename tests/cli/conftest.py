@@ -26,6 +26,16 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Nowhere in a cluster, with no kubeconfig; a folder to put one into."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    account = "privatekube_kfp.ledger.kubernetes.connecting._POD_ACCOUNT"
+    monkeypatch.setattr(account, tmp_path / "none")
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def _basic_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "ledger.db"

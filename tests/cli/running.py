@@ -79,5 +79,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
+KUBECONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: here, context: {cluster: c, user: u}}]
+"""
+"""Names a cluster that nobody serves."""
+
+
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()

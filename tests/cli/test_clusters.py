@@ -6,24 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.running import KUBECONFIG
+
 TOP = Path(__file__).parents[2]
-CONTEXT = """\
-apiVersion: v1
-kind: Config
-current-context: here
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
-users: [{name: u, user: {token: t}}]
-contexts: [{name: here, context: {cluster: c, user: u}}]
-"""
-
-
-@pytest.fixture
-def no_cluster(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    account = "privatekube_kfp.ledger.kubernetes.connecting._POD_ACCOUNT"
-    monkeypatch.setattr(account, tmp_path / "none")
-    return tmp_path
 
 
 def failed(run, ledger="kubernetes"):
@@ -49,7 +34,7 @@ def test_no_kubeconfig_in_the_file(run, no_cluster, monkeypatch, text, ledger):
 
 @pytest.mark.parametrize("ledger", ["kubernetes://?context=there", "kubernetes://n?context=there"])
 def test_no_such_context(run, no_cluster, monkeypatch, ledger):
-    (no_cluster / "good").write_text(CONTEXT)
+    (no_cluster / "good").write_text(KUBECONFIG)
     monkeypatch.setenv("KUBECONFIG", str(no_cluster / "good"))
     assert "there" in failed(run, ledger)
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from privatekube_kfp import __version__
-from tests.cli.running import ROOT, in_own_process
+from tests.cli.running import KUBECONFIG, ROOT, in_own_process
 
 DEPLOY = ROOT / "scheduler/deploy"
 IMAGE = f"privatekube/scheduler:{__version__}"
@@ -214,26 +214,7 @@ def test_two_replicas_of_which_one_may_go(objects):
 # What goes wrong before a server is asked
 
 
-@pytest.fixture
-def no_pod(monkeypatch, tmp_path):
-    """Nowhere in a cluster, with no kubeconfig."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    pod_account = "privatekube_kfp.ledger.kubernetes.connecting._POD_ACCOUNT"
-    monkeypatch.setattr(pod_account, tmp_path / "none")
-
-
-KUBECONFIG = """\
-apiVersion: v1
-kind: Config
-current-context: here
-clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
-users: [{name: u, user: {token: t}}]
-contexts: [{name: here, context: {cluster: c, user: u}}]
-"""
-
-
-@pytest.mark.usefixtures("no_pod")
+@pytest.mark.usefixtures("no_cluster")
 class TestNoCluster:
     def failed(self, run, *args):
         result = run("install", "--apply", *args, "--json")

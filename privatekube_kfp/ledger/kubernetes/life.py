@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from privatekube_kfp.core.unlocking import MICROSECONDS, format_duration, parse_duration
 from privatekube_kfp.ledger.kubernetes.api import Api, NotFound, Object, Refused, Resource
+from privatekube_kfp.ledger.opening import IN_A_POD
 from privatekube_kfp.ledger.times import format_time
 
 LEASE_VARIABLE = "PRIVATEKUBE_CLAIM_LEASE"
 """How long a claim is kept without a sign of life, such as 2m: set by whoever renews it."""
-IN_A_POD = "KUBERNETES_SERVICE_HOST"
 
 _PODS = Resource("", "v1", "pods", "Pod", namespaced=True, label="pods")
 _UNWATCHED = 24 * MICROSECONDS["h"]
