@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,8 @@ def _block(document: Mapping[str, Any], path: Path) -> Block:
         raise _not_a_manifest("a block that is retired is of no use to a run")
     source = block.data_source
     if source is not None and not urlsplit(source).scheme:
-        source = str((path.resolve().parent / source).resolve())
+        # Not resolved: whether there is anything, and what links lead to, shows when it is read.
+        source = os.path.abspath(path.parent / source)
     return Block(
         name=block.name,
         stream=block.stream,

@@ -131,3 +131,12 @@ def test_they_are_not_for_a_cluster(world: World) -> None:
     assert result.code == 2
     assert "kubectl apply" in result.err
     assert world.lines("ticks") == []
+
+
+def test_a_source_that_leads_nowhere_is_found_when_it_is_read(file: Path) -> None:
+    loop = file.parent / "loop.parquet"
+    loop.symlink_to(loop)
+    text = DATA.replace("{stream: reviews,", "{stream: reviews, dataSource: loop.parquet,")
+    file.write_text(text)
+    (block,) = read_declarations([file]).blocks
+    assert block.data_source == str(loop)

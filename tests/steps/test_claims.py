@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from privatekube_kfp.accounting import Plan, PureEpsilon
 from privatekube_kfp.core.claim import Phase
+from privatekube_kfp.core.selection import Selection
+from privatekube_kfp.ledger.requests import AllocateRequest
 from privatekube_kfp.steps.claims import consume, release
-from tests.steps.conftest import Artifact
 
 PLAN = {
     "steps": [
@@ -242,13 +244,15 @@ def test_a_tampered_claim_is_refused(world, fails, change, why):
 
 
 def test_a_claim_that_somebody_else_made_under_the_name_is_refused(world, fails):
-    claim = world.allocate(run_id="run-2")
-    stolen = Artifact(claim.path, {**claim.metadata, "claim": "run-1.claim"})
-    world.allocate(run_id="run-1")
-    with_owner = world.claim()
-    assert with_owner.owner == "run-1"
-    assert spend(world, stolen).metadata["claim"] == "run-1.claim"
-    assert world.claim("run-2.claim").phase is Phase.ALLOCATED
+    stolen = world.allocate(run_id="run-2")
+    request = AllocateRequest(
+        "allocate", "clicks", Selection(last=2), Plan.of(PureEpsilon("0.1")), 0, "somebody"
+    )
+    assert world.ledger.submit("run-1.claim", request).done
+    stolen.metadata["claim"] = "run-1.claim"
+    sentence = fails(spend, world, stolen)
+    assert "claim run-1.claim belongs to 'somebody', not to run run-1" in sentence
+    assert world.epsilons("tuesday") == ("0.5", "0")
 
 
 # Release
@@ -278,10 +282,6 @@ def test_releasing_what_is_left_after_a_step(world):
 
 
 def test_releasing_a_claim_that_waits_withdraws_it(world):
-    from privatekube_kfp.accounting import Plan, PureEpsilon
-    from privatekube_kfp.core.selection import Selection
-    from privatekube_kfp.ledger.requests import AllocateRequest
-
     world.allocate(run_id="run-0", epsilon="0.9")
     request = AllocateRequest(
         "allocate", "clicks", Selection(last=2), Plan.of(PureEpsilon("0.4")), None, "run-1"

@@ -282,3 +282,13 @@ def test_a_place_that_cannot_be_written(world, model, fails, uri, why):
 def test_a_result_that_is_not_there(world, fails, tmp_path):
     consumed = spend(world, world.allocate())
     assert "there is nothing at" in fails(put, world, consumed, Artifact("/none"), tmp_path / "o")
+
+
+def test_a_data_source_that_leads_nowhere(world, fails):
+    loop = world.folder / "loop.parquet"
+    loop.symlink_to(loop)
+    world.ledger.create_block("looped", "clicks", data_source=str(loop))
+    claim = world.allocate(last_blocks=0, block_names=["looped"])
+    sentence = fails(fetch, world, claim)
+    assert "the data of block looped at" in sentence
+    assert "(DataUnreadable)" in sentence
