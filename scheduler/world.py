@@ -387,6 +387,8 @@ class World:
         """Fix the capacity of new blocks; whether there were any."""
         found = False
         for register in self.registers.values():
+            if register.unadopted:
+                self._make_sure_of(register)
             new: list[tuple[Block, Object]] = []
             for name, obj in list(register.unadopted.items()):
                 del register.unadopted[name]
@@ -414,6 +416,16 @@ class World:
                     register.follow_block(result, register.time(now))
                     found = True
         return found
+
+    def _make_sure_of(self, register: Register) -> None:
+        """That a new block's stream is the one we know, not a later one of the same name.
+
+        Nothing orders the watches: a block of the later one may be seen before the deletion of the
+        former. Once the block is there its stream cannot go, so the answer holds.
+        """
+        there = self._api.find(STREAMS, register.name)
+        if there is None or there["metadata"]["uid"] != register.obj["metadata"]["uid"]:
+            raise Deposed(f"stream {register.name} was made anew; reading everything again")
 
     def _look_again(self, register: Register) -> bool:
         """Whether a fresh list has blocks that the watch has not brought yet."""
