@@ -126,7 +126,7 @@ def test_in_a_cluster_with_schedulers_killed_too(control_plane, namespace, tmp_p
             schedulers.append(start_process(control_plane.kubeconfig, namespace))
 
     try:
-        with KubernetesLedger(Api(control_plane.client), namespace, answer_within=60) as ledger:
+        with KubernetesLedger(Api(control_plane.client), namespace, answer_within=180) as ledger:
             fill(ledger)
             killed = work_and_kill(
                 f"kubernetes://{namespace}",

@@ -141,13 +141,13 @@ def in_a_cluster(tmp_path, control_plane, namespace):  # noqa: F811
         "KUBECONFIG": str(control_plane.kubeconfig),
     }
     try:
-        with KubernetesLedger(Api(control_plane.client), namespace, answer_within=60) as ledger:
+        with KubernetesLedger(Api(control_plane.client), namespace, answer_within=180) as ledger:
             place = Place(tmp_path, ledger, f"kubernetes://{namespace}", environment)
             yield place
             place.verify()
     finally:
         scheduler.terminate()
-        assert scheduler.wait(timeout=30) == 0
+        assert scheduler.wait(timeout=180) == 0
         clean(control_plane)
 
 

@@ -188,7 +188,7 @@ def test_interrupted(place, sign):
     )
     until(lambda: "train" in place.done)
     process.send_signal(sign)
-    answer, told = process.communicate(timeout=60)
+    answer, told = process.communicate(timeout=180)
     assert process.returncode == 128 + sign, told
     assert json.loads(answer)["state"] == "Interrupted"
     assert not place.out.exists()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:Resource
 @pytest.fixture
 def ledger(control_plane, namespace):
     install(control_plane)
-    with KubernetesLedger(Api(control_plane.client), namespace, answer_within=60) as made:
+    with KubernetesLedger(Api(control_plane.client), namespace, answer_within=180) as made:
         yield made
     clean(control_plane)
 
@@ -177,7 +177,7 @@ def test_restarts_under_load(own_control_plane, namespace, ledger, what):
                     processes.append(start_process(control_plane.kubeconfig, namespace))
                     processes.pop(0)
             seen = len(load.answers)
-            until(lambda: len(load.answers) > seen + 20 or load.errors, timeout=120)
+            until(lambda: len(load.answers) > seen + 20 or load.errors, timeout=180)
         finally:
             load.stop()
         assert not load.errors
@@ -189,7 +189,7 @@ def test_restarts_under_load(own_control_plane, namespace, ledger, what):
         for process in processes:
             process.terminate()
         for process in processes:
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=180) == 0
         gc.collect()
 
 
@@ -282,7 +282,7 @@ def test_a_leader_that_stops_hands_over_at_once(control_plane, namespace, ledger
         second = start_process(control_plane.kubeconfig, namespace, *flags, "--identity=second")
         ledger.submit("c1", ask("0.4", "b"))
         first.terminate()
-        assert first.wait(timeout=30) == 0
+        assert first.wait(timeout=180) == 0
         until(lambda: _holder(ledger, namespace) == "second")
         assert ledger.submit("c2", ask("0.4", "b")).done
         record = ledger._api.get(STREAMS, "s")["status"]["commit"]
@@ -292,4 +292,4 @@ def test_a_leader_that_stops_hands_over_at_once(control_plane, namespace, ledger
         for process in (first, second):
             if process is not None and process.poll() is None:
                 process.terminate()
-                process.wait(timeout=30)
+                process.wait(timeout=180)

@@ -25,7 +25,7 @@ class World:
     def __init__(self, control_plane, namespace):
         self.api = Api(control_plane.client)
         self.namespace = namespace
-        self.ledger = KubernetesLedger(self.api, namespace, answer_within=30)
+        self.ledger = KubernetesLedger(self.api, namespace, answer_within=180)
 
     def claim(self, name, first, *more, guarded=True, **spec):
         obj = claim_object(name, self.namespace, first)

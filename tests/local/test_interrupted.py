@@ -28,7 +28,7 @@ def test_a_signal_ends_the_tasks_and_gives_the_budget_back(
     task = world.wait_for_worker()
     assert [claim.phase for claim in world.claims()] == [Phase.ALLOCATED]
     run.send_signal(number)
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=180)
     assert run.returncode == code
     assert not runs(task)
     said = json.loads(out)
@@ -78,7 +78,7 @@ def test_a_task_that_ignores_being_asked_to_end_is_killed(world: World) -> None:
     run = world.start(world.write(stubborn), *ARGS)
     task = world.wait_for_worker()
     run.send_signal(signal.SIGTERM)
-    run.communicate(timeout=60)
+    run.communicate(timeout=180)
     assert run.returncode == 143
     assert not runs(task)
     assert [claim.phase for claim in world.claims()] == [Phase.RELEASED]
@@ -135,7 +135,7 @@ def test_a_worker_that_dies_ends_the_run_and_gives_the_budget_back(world: World)
     task = world.wait_for_worker()
     (worker,) = children(run.pid)
     os.kill(worker, signal.SIGKILL)
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=180)
     assert run.returncode == 1
     assert json.loads(out)["error"]["reason"] == "WorkerDied"
     assert "killed by SIGKILL" in err.splitlines()[-1]
@@ -147,7 +147,7 @@ def test_a_task_that_is_killed_says_so(world: World) -> None:
     run = world.start(world.write(WAITS), *ARGS)
     task = world.wait_for_worker()
     os.kill(task, signal.SIGKILL)
-    out, _ = run.communicate(timeout=60)
+    out, _ = run.communicate(timeout=180)
     assert run.returncode == 1
     assert "SIGKILL" in json.loads(out)["error"]["message"]
     assert [claim.phase for claim in world.claims()] == [Phase.RELEASED]
@@ -161,7 +161,7 @@ def test_a_second_process_keeps_off_a_run(world: World) -> None:
     assert second.json["error"]["reason"] == "StillRunning"
     assert "run r is still running" in second.err
     (world.folder / "go").touch()
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=180)
     assert run.returncode == 0, err
     assert json.loads(out)["claims"][0]["phase"] == "Consumed"
     assert len(world.lines("began")) == 1
@@ -181,7 +181,7 @@ def pipeline():
     run = world.start(world.write(waiting), *ARGS)
     wait_until(lambda: Phase.PENDING in [claim.phase for claim in world.claims()])
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=60)
+    run.communicate(timeout=180)
     assert run.returncode == 130
     held, waited = sorted(world.claims(), key=lambda claim: claim.name)
     assert held.phase is Phase.RELEASED

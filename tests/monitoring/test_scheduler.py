@@ -39,7 +39,7 @@ def test_every_panel_and_alert(control_plane, namespace, programs, tmp_path):
     install(control_plane)
     target, standby = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     processes = [start_process(control_plane.kubeconfig, namespace, f"--listen={target}")]
-    ledger = KubernetesLedger(Api(control_plane.client), namespace, answer_within=60)
+    ledger = KubernetesLedger(Api(control_plane.client), namespace, answer_within=180)
     try:
         until(lambda: "privatekube_leader 1.0" in _metrics(target))
         assert fetch(target, "healthz") == fetch(target, "readyz") == "ok\n"

@@ -119,7 +119,7 @@ class Nursery:
 
     def close(self):
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=180)
         self._process.stdout.close()
 
 

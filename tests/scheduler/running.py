@@ -60,7 +60,7 @@ def clean(control_plane):
     api.close()
 
 
-def until(holds, timeout=60.0):
+def until(holds, timeout=180.0):
     """Wait for something to become true; what it became."""
     give_up = time.monotonic() + timeout
     while True:
@@ -106,7 +106,7 @@ def running(control_plane, namespace, clock=system_clock, *, token=None, make_ap
         yield scheduler
     finally:
         scheduler.stop()
-        thread.join(timeout=30)
+        thread.join(timeout=180)
         assert not thread.is_alive(), "the scheduler did not stop"
 
 
@@ -121,7 +121,7 @@ def _has_cycled(scheduler):
     """Whether a cycle has run to its end; not if the term ended meanwhile."""
     term, done = until(lambda: scheduler.term), threading.Event()
     term.wake(done)
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 180
     while not done.wait(0.1) and scheduler.term is term:
         assert time.monotonic() < give_up, "the scheduler is stuck"
     return done.is_set()

@@ -43,7 +43,7 @@ API_SERVER = "kube-apiserver"
 CONTROLLER_MANAGER = "kube-controller-manager"
 
 _PREFIX = "privatekube-control-plane-"
-_READY_SECONDS = 90
+_READY_SECONDS = 180
 _GRACE_SECONDS = 5
 _SHM = Path("/dev/shm")
 _SHM_BYTES = 2 << 30
