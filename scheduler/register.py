@@ -24,12 +24,14 @@ from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.core.pool import Refusal
 from privatekube_kfp.core.stream import Block
 from privatekube_kfp.core.unlocking import ByPipelines, parse_duration
-from privatekube_kfp.ledger.checks import check_portion, check_semantic, received
+from privatekube_kfp.ledger.checks import check_portion, check_semantic, is_news, received
 from privatekube_kfp.ledger.kubernetes.api import Object, is_newer, version_of
 from privatekube_kfp.ledger.kubernetes.objects import (
+    COUNT,
     FINALIZER,
     OWN_REQUEST,
     Folded,
+    annotated_count,
     block_of,
     block_status,
     by_age,
@@ -45,10 +47,12 @@ from privatekube_kfp.ledger.kubernetes.objects import (
     is_adopted,
     kind_of,
     not_intact,
+    published_count,
     receipt_of,
     request_of,
     response_object,
 )
+from privatekube_kfp.ledger.ledger import PublishedCount
 from privatekube_kfp.ledger.streams import StreamSpec
 from privatekube_kfp.ledger.times import parse_time
 from scheduler.commit import LARGEST_BATCH, Record, Telling
@@ -153,6 +157,8 @@ class Register:
         self.unaccounted: list[str] = []
         self.spec_changed = False
         """Whether the stream's spec was edited, and its status does not say so yet."""
+        self.count_read: tuple[object, ...] = ()
+        """What the stream's object said about its users when that was last read."""
         self.look_again: Callable[[], bool] = lambda: False
         """Lists the stream's blocks anew; whether that brought any."""
 
@@ -391,6 +397,18 @@ class Register:
         self.book.add_block(block)
         self.blocks[block.name] = _known_block(obj, Folded(self.spec.accounting.zero()))
         self.unadopted.pop(block.name, None)
+
+    def new_count(self) -> PublishedCount | None:
+        """A count of users that is to be shown; `Invalid`, once, if it must not be."""
+        annotations, status = self.obj["metadata"].get("annotations", {}), self.obj["status"]
+        says = annotations.get(COUNT), status.get("count")
+        if says == self.count_read:
+            return None
+        self.count_read = says
+        said = annotated_count(self.obj)
+        if said is None or not is_news(self.spec, published_count(self.obj), said):
+            return None
+        return said
 
     def see_claim(self, obj: Object, now: int) -> None:
         """A claim was made or changed. `Invalid` if it cannot be followed."""

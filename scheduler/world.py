@@ -88,6 +88,7 @@ class World:
         for key in [key for key in self._aside if key[1] not in there]:
             del self._aside[key]
         self._load(self.registers, blocks, claims, now)
+        self._publish_counts()
 
     def bad_objects(self) -> dict[str, int]:
         counts = {STREAMS.label: 0, BLOCKS.label: 0, CLAIMS.label: 0}
@@ -107,6 +108,7 @@ class World:
         if not adopted:
             self._adopt_blocks(now)
         self._guard_claims(now)
+        self._publish_counts()
 
     def _changes(self, item: Seen | Relisted) -> Iterator[Change]:
         """What a relist means: all that is there may be new, all that is not there is gone."""
@@ -302,6 +304,18 @@ class World:
             if not is_intact(obj):
                 self._say_changed(obj)
         self._look_at_deletion(register)
+
+    def _publish_counts(self) -> None:
+        """Show the counts of users that were written on streams since they were last read."""
+        for register in self.registers.values():
+            try:
+                count = register.new_count()
+                if count is not None:
+                    register.obj = self._writer.publish(register, count) or register.obj
+            except (Invalid, Refused) as error:
+                meta = register.obj["metadata"]
+                log.warning("no count: %s", error.message, extra={"stream": register.name})
+                self._recorder.say(STREAMS, meta, error.reason.value, error.message, warning=True)
 
     def _say_changed(self, obj: Object) -> None:
         self._recorder.say(

@@ -38,6 +38,7 @@ from privatekube_kfp.ledger.kubernetes.objects import (
     not_intact,
     spec_of,
 )
+from privatekube_kfp.ledger.ledger import PublishedCount
 from privatekube_kfp.ledger.streams import StreamSpec
 from scheduler.commit import Record, Telling, record_of
 from scheduler.register import KnownClaim, Register
@@ -136,6 +137,23 @@ class Writer:
                 obj = self._as_leader(register)
                 if record_of(obj["status"]["commit"]).sequence == record.sequence:
                     return obj  # it had arrived, only the answer got lost
+
+    def publish(self, register: Register, count: PublishedCount) -> Object | None:
+        """Show how many users a stream has, as its newest leader; None if the stream is gone.
+
+        Only leaders write there, so it still shows what the count was checked against.
+        """
+        obj = register.obj
+        while True:
+            status = {**obj["status"], "count": count.to_json()}
+            try:
+                return self._put(STREAMS, obj["metadata"], status)
+            except NotFound:
+                return None
+            except Conflict:
+                if self.find(STREAMS, obj["metadata"]) is None:
+                    return None
+                obj = self._as_leader(register)
 
     def _as_leader(self, register: Register) -> Object:
         """The stream as it is now, if this scheduler still leads on it."""

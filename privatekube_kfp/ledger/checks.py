@@ -13,9 +13,11 @@ from privatekube_kfp.core.claim import Claim, Request
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.core.selection import check_users
 from privatekube_kfp.core.stream import Block
+from privatekube_kfp.ledger.ledger import PublishedCount
 from privatekube_kfp.ledger.names import check_name
 from privatekube_kfp.ledger.requests import AllocateRequest, ClaimRequest, ConsumeRequest
 from privatekube_kfp.ledger.streams import Semantic, StreamSpec
+from privatekube_kfp.ledger.times import format_time
 
 
 def unknown_stream(name: str) -> Invalid:
@@ -49,6 +51,26 @@ def check_unused(stream: str, blocks: int) -> None:
             f"stream {stream} has {blocks} block{'s' if blocks > 1 else ''};"
             " deleting it would forget what was spent on them",
         )
+
+
+def is_news(spec: StreamSpec, known: PublishedCount | None, new: PublishedCount) -> bool:
+    """Whether a count of users takes the place of the known one; `Invalid` if it must not."""
+    if spec.counter is None:
+        raise _invalid(f"stream {spec.name} is of {spec.semantic} semantic and counts no users")
+    if known is None:
+        return True
+    if new.time == known.time and new != known:
+        raise Invalid(
+            Reason.ALREADY_PUBLISHED,
+            f"stream {spec.name} has another count of its users up to {format_time(new.time)};"
+            " a second one would be a second look at the same people",
+        )
+    if new.time > known.time and new.lower < known.lower:
+        raise _invalid(
+            f"stream {spec.name} has at least {known.lower} users, and users do not become fewer:"
+            f" a later count cannot say at least {new.lower}"
+        )
+    return new.time > known.time
 
 
 def check_portion(block: Block) -> None:

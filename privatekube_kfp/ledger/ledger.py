@@ -7,25 +7,83 @@ every implementation, with the memory ledger as the model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
-from privatekube_kfp.core.budget import Budget
+from privatekube_kfp.core.budget import Budget, parse_decimal
 from privatekube_kfp.core.claim import Claim, Response
+from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.core.pool import BlockBudget, Refusal
 from privatekube_kfp.core.stream import Block, BlockPhase
 from privatekube_kfp.ledger.requests import ClaimRequest
 from privatekube_kfp.ledger.streams import StreamSpec
+from privatekube_kfp.ledger.times import format_time, parse_time
+
+_MOST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class PublishedCount:
+    """How many users a stream has, differentially private: all that may be told of it.
+
+    `time` (microseconds) is the end of the period up to which users were counted. With the stated
+    confidence there are at least `lower` users, and with the same at most `upper`.
+    """
+
+    estimate: int
+    lower: int
+    upper: int
+    confidence: str
+    time: int
+
+    def __post_init__(self) -> None:
+        numbers = (self.lower, self.estimate, self.upper)
+        if any(type(number) is not int for number in (*numbers, self.time)):
+            raise _invalid("a count of users and its time are whole numbers")
+        if not 0 <= self.lower <= self.estimate <= self.upper <= _MOST:
+            raise _invalid(
+                f"{self.estimate} users, at least {self.lower} and at most {self.upper}: these are"
+                " no bounds"
+            )
+        parsed = parse_decimal(self.confidence, "confidence")
+        if not 0 < parsed < 1 or self.confidence != self.confidence.strip():
+            raise _invalid(f"confidence {self.confidence!r} must be above 0 and below 1")
+        try:
+            format_time(self.time)
+        except OverflowError:
+            raise _invalid(f"time {self.time} is not in the years 1 to 9999") from None
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "estimate": self.estimate,
+            "lowerBound": self.lower,
+            "upperBound": self.upper,
+            "confidence": self.confidence,
+            "time": format_time(self.time),
+        }
+
+    @staticmethod
+    def from_json(said: Mapping[str, Any]) -> PublishedCount:
+        """Reads back what `to_json` wrote."""
+        return PublishedCount(
+            estimate=said["estimate"],
+            lower=said["lowerBound"],
+            upper=said["upperBound"],
+            confidence=said["confidence"],
+            time=parse_time(said["time"]),
+        )
 
 
 @dataclass(frozen=True)
 class StreamRecord:
-    """A stream as declared, and what each of its blocks gets."""
+    """A stream as declared, what each of its blocks gets, and how many users it has."""
 
     spec: StreamSpec
     capacity: Budget
     blocks: int
+    count: PublishedCount | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +127,15 @@ class Ledger(ABC):
     @abstractmethod
     def delete_stream(self, name: str) -> None:
         """Forget a stream. Refused once it has blocks: that would forget what was spent."""
+
+    @abstractmethod
+    def publish_count(self, stream: str, count: PublishedCount) -> StreamRecord:
+        """Publish how many users a stream has, differentially private.
+
+        An older count than the one there, or the very same again, changes nothing; another one for
+        the same time is refused (it would be a second look at the same people). Lower bounds never
+        fall: a newer count with a lower one is refused.
+        """
 
     @abstractmethod
     def create_block(
@@ -139,3 +206,7 @@ class Ledger(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _invalid(message: str) -> Invalid:
+    return Invalid(Reason.INVALID_REQUEST, message)

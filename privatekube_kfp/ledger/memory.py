@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from privatekube_kfp.core.book import Book
 from privatekube_kfp.core.claim import Claim
+from privatekube_kfp.ledger.ledger import PublishedCount
 from privatekube_kfp.ledger.shelf import Shelf, ShelfLedger
 from privatekube_kfp.ledger.streams import StreamSpec
 from privatekube_kfp.ledger.times import system_clock
@@ -19,6 +20,7 @@ from privatekube_kfp.ledger.times import system_clock
 class _MemoryShelf(Shelf):
     def __init__(self) -> None:
         self.specs = {}
+        self.counts = {}
         self.now = 0
         self._books: dict[str, Book] = {}
 
@@ -31,6 +33,10 @@ class _MemoryShelf(Shelf):
 
     def remove(self, stream: str) -> None:
         del self.specs[stream], self._books[stream]
+        self.counts.pop(stream, None)
+
+    def publish(self, stream: str, count: PublishedCount) -> None:
+        self.counts[stream] = count
 
     def stream_of_block(self, block: str) -> str | None:
         return next((name for name, book in self._books.items() if block in book.blocks), None)

@@ -26,12 +26,19 @@ from privatekube_kfp.ledger.checks import (
     check_semantic,
     check_stream_of_claim,
     check_unused,
+    is_news,
     received,
     unknown_block,
     unknown_claim,
     unknown_stream,
 )
-from privatekube_kfp.ledger.ledger import BlockRecord, Ledger, StreamRecord, Verdict
+from privatekube_kfp.ledger.ledger import (
+    BlockRecord,
+    Ledger,
+    PublishedCount,
+    StreamRecord,
+    Verdict,
+)
 from privatekube_kfp.ledger.names import check_name
 from privatekube_kfp.ledger.requests import AllocateRequest, ClaimRequest, ConsumeRequest
 from privatekube_kfp.ledger.streams import StreamSpec
@@ -46,6 +53,7 @@ class Shelf(ABC):
     """The books of one ledger, open for one call."""
 
     specs: dict[str, StreamSpec]
+    counts: dict[str, PublishedCount]
     now: int
 
     @abstractmethod
@@ -56,6 +64,9 @@ class Shelf(ABC):
 
     @abstractmethod
     def remove(self, stream: str) -> None: ...
+
+    @abstractmethod
+    def publish(self, stream: str, count: PublishedCount) -> None: ...
 
     @abstractmethod
     def stream_of_block(self, block: str) -> str | None: ...
@@ -84,7 +95,9 @@ class Shelf(ABC):
 
     def stream_record(self, name: str) -> StreamRecord:
         book = self.book_of(name)
-        return StreamRecord(self.specs[name], book.stream.capacity, len(book.blocks))
+        return StreamRecord(
+            self.specs[name], book.stream.capacity, len(book.blocks), self.counts.get(name)
+        )
 
     def block_record(self, name: str) -> BlockRecord:
         """The block as of now: time may have unlocked some of it since it was last stored."""
@@ -147,6 +160,13 @@ class ShelfLedger(Ledger):
         with self._writing() as shelf:
             check_unused(name, len(shelf.book_of(name).blocks))
             shelf.remove(name)
+
+    def publish_count(self, stream: str, count: PublishedCount) -> StreamRecord:
+        with self._writing() as shelf:
+            shelf.book_of(stream)
+            if is_news(shelf.specs[stream], shelf.counts.get(stream), count):
+                shelf.publish(stream, count)
+            return shelf.stream_record(stream)
 
     def create_block(
         self,

@@ -6,7 +6,8 @@ retry with the same request id finds out which. Requests and responses are only 
 triggers in the file hold anybody to that.
 
 The file is made whole under another name and then linked into place, so that an empty or
-half-made file is never taken for a ledger that has spent nothing.
+half-made file is never taken for a ledger that has spent nothing. A file of an older version is
+brought up to date by the first transaction that writes to it; reading leaves it as it is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from privatekube_kfp.core.claim import Claim, Kind, Request, Response
 from privatekube_kfp.core.errors import Invalid, LedgerError, Reason
 from privatekube_kfp.core.per_block import PerBlock
 from privatekube_kfp.core.stream import Block
-from privatekube_kfp.ledger.ledger import Verdict
+from privatekube_kfp.ledger.ledger import PublishedCount, Verdict
 from privatekube_kfp.ledger.shelf import Shelf, ShelfLedger
 from privatekube_kfp.ledger.streams import StreamSpec
 from privatekube_kfp.ledger.times import system_clock
@@ -37,9 +38,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 APPLICATION_ID = 0x50724B42  # "PrKB"
-VERSION = 1
+VERSION = 2
 BUSY_SECONDS = 60.0
 
+_COUNTS = """
+CREATE TABLE counts (                  -- since version 2
+    stream TEXT PRIMARY KEY REFERENCES streams (name) ON DELETE CASCADE,
+    estimate INTEGER NOT NULL,
+    lower_bound INTEGER NOT NULL,
+    upper_bound INTEGER NOT NULL,
+    confidence TEXT NOT NULL,
+    time INTEGER NOT NULL              -- the end of what was counted, microseconds
+) STRICT;
+"""
 _SCHEMA = """
 CREATE TABLE ledger (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
@@ -139,6 +150,7 @@ class _SqliteShelf(Shelf):
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
         self.specs = {}
+        self.counts = {}
         self.now = 0
         self._books: dict[str, Book] = {}
 
@@ -150,8 +162,18 @@ class _SqliteShelf(Shelf):
             name: StreamSpec.from_json(json.loads(spec))
             for name, spec in self._db.execute("SELECT name, spec FROM streams")
         }
+        self.counts = {}
+        if self.version() > 1:
+            for name, *count in self._db.execute(
+                "SELECT stream, estimate, lower_bound, upper_bound, confidence, time FROM counts"
+            ):
+                self.counts[name] = PublishedCount(*count)
 
     # Reading
+
+    def version(self) -> int:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        return int(version)
 
     def book(self, stream: str) -> Book:
         book = self._books.get(stream)
@@ -252,6 +274,12 @@ class _SqliteShelf(Shelf):
 
     # Writing
 
+    def bring_up_to_date(self) -> None:
+        """Give a ledger of version 1 what it lacks, within the transaction that writes to it."""
+        if self.version() == 1:
+            self._db.execute(_COUNTS)
+            self._db.execute(f"PRAGMA user_version = {VERSION}")
+
     def add(self, spec: StreamSpec) -> None:
         capacity = spec.capacity()
         self._db.execute(
@@ -264,6 +292,17 @@ class _SqliteShelf(Shelf):
     def remove(self, stream: str) -> None:
         self._db.execute("DELETE FROM streams WHERE name = ?", (stream,))
         del self.specs[stream], self._books[stream]
+        self.counts.pop(stream, None)
+
+    def publish(self, stream: str, count: PublishedCount) -> None:
+        self._db.execute(
+            "INSERT INTO counts VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (stream) DO UPDATE SET"
+            " estimate = excluded.estimate, lower_bound = excluded.lower_bound,"
+            " upper_bound = excluded.upper_bound, confidence = excluded.confidence,"
+            " time = excluded.time",
+            (stream, count.estimate, count.lower, count.upper, count.confidence, count.time),
+        )
+        self.counts[stream] = count
 
     def store(self) -> None:
         """Write whatever the books say has changed, and when they next need looking at."""
@@ -423,6 +462,7 @@ class SqliteLedger(ShelfLedger):
     def _writing(self) -> Iterator[Shelf]:
         with self._transaction("BEGIN IMMEDIATE") as shelf:
             shelf.now = self._now(shelf.latest())
+            shelf.bring_up_to_date()
             yield shelf
             shelf.store()
 
@@ -479,7 +519,7 @@ def _make(path: Path) -> None:
                 db.execute("PRAGMA synchronous = EXTRA")
                 db.executescript(
                     f"BEGIN; PRAGMA application_id = {APPLICATION_ID};"
-                    f" PRAGMA user_version = {VERSION}; {_SCHEMA} {_APPEND_ONLY} COMMIT;"
+                    f" PRAGMA user_version = {VERSION}; {_SCHEMA} {_COUNTS} {_APPEND_ONLY} COMMIT;"
                 )
             finally:
                 db.close()

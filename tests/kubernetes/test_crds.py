@@ -224,7 +224,9 @@ def test_examples_of_the_readme_apply(objects, plural):
 def test_columns_of_streams(objects):
     name = objects.name(STREAMS)
     objects.create(STREAMS, example(STREAMS, name))
-    objects.set_status(STREAMS, name, {"blocks": 3})
+    count = {"estimate": 120, "lowerBound": 100, "upperBound": 140}
+    count |= {"confidence": "0.999", "time": "2026-11-16T00:00:00Z"}
+    objects.set_status(STREAMS, name, {"blocks": 3, "count": count})
     [row] = objects.shown("pstream", name)
     assert row.pop("AGE")
     assert row == {
@@ -235,6 +237,7 @@ def test_columns_of_streams(objects):
         "ACCOUNTING": "Renyi",
         "POLICY": "DPF",
         "BLOCKS": "3",
+        "USERS": "100",
     }
 
 
@@ -335,8 +338,8 @@ def test_commit_record_and_count_of_a_stream_are_kept(objects):
         "capacity": {"3": "-1.5", "4": "4.63"},
         "blocks": 1,
         "count": {
-            "estimate": -3,
-            "lowerBound": 0,
+            "estimate": 5000,
+            "lowerBound": 4800,
             "upperBound": 5200,
             "confidence": "0.999",
             "time": moment,

@@ -22,6 +22,7 @@ from kubernetes.client import (
 from kubernetes.client.exceptions import ApiException
 
 from privatekube_kfp.cli.install import NAMESPACE, manifests
+from privatekube_kfp.ledger.kubernetes.objects import COUNT
 from tests.kubernetes.test_crds import BLOCKS, CLAIMS, GROUP, PLURALS, STREAMS, VERSION, example
 
 LEASE = "privatekube-scheduler"
@@ -374,8 +375,8 @@ def test_a_steward_declares_and_removes_but_writes_no_status(users, runner, own)
         full = stored | {"status": {}}
         replace_status = steward.objects.replace_cluster_custom_object_status
         assert refused(replace_status, *there, name, full)
-        labelled = {"metadata": {"labels": {"owner": "steward"}}}
-        steward.objects.patch_cluster_custom_object(*there, name, labelled)
+        counted = {"metadata": {"annotations": {COUNT: "{}"}}}
+        steward.objects.patch_cluster_custom_object(*there, name, counted)
         steward.objects.delete_cluster_custom_object(*there, name)
 
 

@@ -140,7 +140,7 @@ def _settling(name):
     inner = getattr(KubernetesLedger, name)
 
     def outer(self, *args, **kwargs):
-        if name in ("submit", "create_block", "retire_block", "delete_stream"):
+        if name in ("submit", "create_block", "retire_block", "delete_stream", "publish_count"):
             made = inner(self, *args, **kwargs)
             self._settle()
             return made
@@ -165,6 +165,7 @@ for _name in (
     "create_block",
     "retire_block",
     "delete_stream",
+    "publish_count",
 ):
     setattr(SettledLedger, _name, _settling(_name))
 

@@ -24,6 +24,7 @@ from privatekube_kfp.ledger.checks import (
     check_semantic,
     check_stream_of_claim,
     check_unused,
+    is_news,
     received,
     unknown_block,
     unknown_claim,
@@ -45,6 +46,7 @@ from privatekube_kfp.ledger.kubernetes.api import (
 from privatekube_kfp.ledger.kubernetes.life import Life, life_of_run
 from privatekube_kfp.ledger.kubernetes.objects import (
     Folded,
+    annotated_count,
     answer_in,
     block_object,
     block_of,
@@ -52,17 +54,25 @@ from privatekube_kfp.ledger.kubernetes.objects import (
     check_bound,
     claim_object,
     claim_of,
+    count_annotation,
     folded_of,
     is_adopted,
     is_received,
     phase_of,
+    published_count,
     request_item,
     restore_block,
     spec_of,
     stream_object,
     stream_of,
 )
-from privatekube_kfp.ledger.ledger import BlockRecord, Ledger, StreamRecord, Verdict
+from privatekube_kfp.ledger.ledger import (
+    BlockRecord,
+    Ledger,
+    PublishedCount,
+    StreamRecord,
+    Verdict,
+)
 from privatekube_kfp.ledger.names import check_name
 from privatekube_kfp.ledger.requests import AllocateRequest, ClaimRequest
 from privatekube_kfp.ledger.streams import StreamSpec
@@ -142,6 +152,33 @@ class KubernetesLedger(Ledger):
         check_unused(name, len(self._block_objects(name)))
         self._api.delete(STREAMS, obj)
         self._until(STREAMS, obj, lambda now: now is None)
+
+    def publish_count(self, stream: str, count: PublishedCount) -> StreamRecord:
+        obj = self._announced(stream, count)
+
+        def is_shown(now: Object | None) -> bool:
+            shown = published_count(now) if now is not None else None
+            return now is None or (shown is not None and shown.time >= count.time)
+
+        obj = self._until(STREAMS, obj, is_shown) or obj
+        return self._stream_record(obj, self._block_objects(stream))
+
+    def _announced(self, stream: str, count: PublishedCount) -> Object:
+        """The stream with this count in its annotation, unless a newer one is there or shown.
+
+        One that no scheduler has read yet counts as if it were published: it is going to be.
+        """
+        while True:
+            obj = self._stream_object(stream)
+            spec, known = spec_of(obj), published_count(obj)
+            with suppress(Invalid):  # nonsense is never shown, so it can be overwritten
+                said = annotated_count(obj)
+                if said is not None and is_news(spec, known, said):
+                    known = said
+            if not is_news(spec, known, count):
+                return obj
+            with suppress(Conflict):
+                return self._api.patch(STREAMS, obj, {"metadata": count_annotation(count)})
 
     def create_block(
         self,
@@ -387,7 +424,7 @@ class KubernetesLedger(Ledger):
     def _stream_record(obj: Object, blocks: Sequence[Object]) -> StreamRecord:
         spec = spec_of(obj)
         mine = sum(stream_of(block) == spec.name for block in blocks)
-        return StreamRecord(spec, spec.capacity(), mine)
+        return StreamRecord(spec, spec.capacity(), mine, published_count(obj))
 
     def _block_record(self, spec: StreamSpec, obj: Object) -> BlockRecord:
         book = Book(spec.stream(spec.capacity()))

@@ -25,6 +25,7 @@ from privatekube_kfp.core.selection import Selection
 from privatekube_kfp.core.stream import Block, BlockPhase
 from privatekube_kfp.core.unlocking import parse_duration
 from privatekube_kfp.ledger.kubernetes.api import BLOCKS, CLAIMS, STREAMS, Object, Resource
+from privatekube_kfp.ledger.ledger import PublishedCount
 from privatekube_kfp.ledger.requests import (
     AllocateRequest,
     ClaimRequest,
@@ -39,6 +40,9 @@ R = TypeVar("R")
 
 FINALIZER = "privatekube.io/spending"
 """Holds an object back from deletion until what it says about spending is safe elsewhere."""
+
+COUNT = "privatekube.io/count"
+"""The annotation of a stream with how many users it has, for the scheduler to check and show."""
 
 OWN_REQUEST = "scheduler."
 """How the ids of requests begin that the scheduler makes itself, for a run that is gone."""
@@ -152,6 +156,36 @@ def says_intact(obj: Object) -> bool:
 
 def not_intact(now: int) -> Object:
     return condition("Intact", False, Reason.SPEC_CHANGED.value, SPEC_CHANGED, now)
+
+
+def count_annotation(count: PublishedCount) -> Object:
+    """What to merge into a stream's metadata to publish a count."""
+    return {"annotations": {COUNT: json.dumps(count.to_json())}}
+
+
+def annotated_count(obj: Object) -> PublishedCount | None:
+    """The count that somebody wants published with a stream, whether or not it may be."""
+    said = obj["metadata"].get("annotations", {}).get(COUNT)
+    if said is None:
+        return None
+    try:
+        count = json.loads(said)
+        only_known(count, "count", "estimate", "lowerBound", "upperBound", "confidence", "time")
+        return _count(count)
+    except (Invalid, TypeError, ValueError, RecursionError) as error:
+        why = error.message if isinstance(error, Invalid) else str(error)
+        raise Invalid(Reason.UNREADABLE, f"its annotation {COUNT}: {why}") from error
+
+
+def published_count(obj: Object) -> PublishedCount | None:
+    """The count that the scheduler shows."""
+    said = obj.get("status", {}).get("count")
+    return None if said is None else _count(said)
+
+
+@_refusing_nonsense
+def _count(said: Mapping[str, Any]) -> PublishedCount:
+    return PublishedCount.from_json(said)
 
 
 def _key(words: Mapping[Any, str], word: str) -> Any:
