@@ -17,7 +17,7 @@ from privatekube_kfp.ledger.times import format_time
 
 if TYPE_CHECKING:
     from privatekube_kfp.core.pool import BlockBudget, Refusal
-    from privatekube_kfp.ledger.ledger import BlockRecord, StreamRecord
+    from privatekube_kfp.ledger.ledger import BlockRecord, PublishedCount, StreamRecord
 
 
 def stream_json(record: StreamRecord) -> dict[str, object]:
@@ -25,7 +25,18 @@ def stream_json(record: StreamRecord) -> dict[str, object]:
     return (
         missing
         | record.spec.to_json()
-        | {"capacity": record.capacity.to_json(), "blocks": record.blocks}
+        | {
+            "capacity": record.capacity.to_json(),
+            "blocks": record.blocks,
+            "count": record.count.to_json() if record.count else None,
+        }
+    )
+
+
+def users_told(count: PublishedCount) -> str:
+    return (
+        f"about {count.estimate}; at least {count.lower} and at most {count.upper}, each with"
+        f" confidence {count.confidence}; up to {format_time(count.time)}"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from privatekube_kfp.cli.describe import amount_rows, stream_json
+from privatekube_kfp.cli.describe import amount_rows, stream_json, users_told
 from privatekube_kfp.cli.errors import reading_the_command_line
 from privatekube_kfp.cli.guarantee import Guarantee, guarantee_options
 from privatekube_kfp.cli.options import InOrder, json_option, ledger_option
@@ -178,7 +178,7 @@ def show(session: Session, name: str) -> None:
     spec = record.spec
 
     def for_people() -> None:
-        counter = spec.counter
+        counter, count = spec.counter, record.count
         print_facts(
             [
                 ("stream", spec.name),
@@ -190,6 +190,7 @@ def show(session: Session, name: str) -> None:
                 ("unlocked", str(spec.unlocking)),
                 ("policy", spec.policy),
                 ("counter", f"epsilon {counter.epsilon}, {counter.days} days" if counter else ""),
+                ("users", users_told(count) if count else ""),
                 ("blocks", str(record.blocks)),
             ]
         )

@@ -1,5 +1,6 @@
 """A ledger file that is not there, not ours, not whole, not writable, or from another time."""
 
+import json
 import os
 import sqlite3
 import stat
@@ -174,9 +175,8 @@ def read_only(file):
         folder.chmod(0o755)
 
 
-def test_read_only(read_only, workplace):
-    # Nobody may not even be able to read Python's library: all is loaded, by use, before.
-    unprivileged = f"""
+# Nobody may not even be able to read Python's library: all is loaded, by use, before.
+UNPRIVILEGED = f"""
 import contextlib, io, os
 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
     for args in (sys.argv[3:], ["claim", "show", "zz"], ["block", "list"]):
@@ -184,22 +184,41 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.St
 if os.getuid() == 0:
     os.setuid({NOBODY})
 """
+
+
+def test_read_only(read_only, workplace):
     before = digest(read_only)
     address = ("--ledger", f"sqlite:///{read_only}")
     for args in (WRITE, ("block", "retire", "b1")):
-        result = in_own_process(*address, *args, before=unprivileged, cwd=workplace)
+        result = in_own_process(*address, *args, before=UNPRIVILEGED, cwd=workplace)
         assert result.returncode == 1, result
         assert "(LedgerReadOnly)" in result.stderr
         assert "Traceback" not in result.stderr
     elsewhere = ("--ledger", f"sqlite:///{read_only.parent}/new.db")
     create = ("stream", "create", "t", "--epsilon", "1", "--policy", "fcfs")
-    result = in_own_process(*elsewhere, *create, before=unprivileged, cwd=workplace)
+    result = in_own_process(*elsewhere, *create, before=UNPRIVILEGED, cwd=workplace)
     assert (result.returncode, "(LedgerReadOnly)" in result.stderr) == (1, True), result
     assert digest(read_only) == before
     assert [path.name for path in read_only.parent.iterdir()] == ["ledger.db"]
-    shown = in_own_process(*address, "block", "list", before=unprivileged, cwd=workplace)
+    shown = in_own_process(*address, "block", "list", before=UNPRIVILEGED, cwd=workplace)
     assert shown.returncode == 0, shown
     assert "b1" in shown.stdout
+
+
+def test_read_only_and_of_an_older_version(file, request, workplace):
+    with sqlite3.connect(file) as db:
+        db.executescript("DROP TABLE counts; PRAGMA user_version = 1")
+    db.close()
+    read_only = request.getfixturevalue("read_only")
+    before = digest(read_only)
+    address = ("--ledger", f"sqlite:///{read_only}")
+    show = (*address, "stream", "show", "s", "--json")
+    shown = in_own_process(*show, before=UNPRIVILEGED, cwd=workplace)
+    assert shown.returncode == 0, shown
+    assert json.loads(shown.stdout)["count"] is None
+    result = in_own_process(*address, *WRITE, before=UNPRIVILEGED, cwd=workplace)
+    assert (result.returncode, "(LedgerReadOnly)" in result.stderr) == (1, True), result
+    assert digest(read_only) == before
 
 
 @pytest.mark.parametrize("room", [1024, None])

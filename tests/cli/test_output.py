@@ -13,6 +13,9 @@ import pytest
 
 from privatekube_kfp import __version__
 from privatekube_kfp.cli.app import cli
+from privatekube_kfp.ledger.ledger import PublishedCount
+from privatekube_kfp.ledger.sqlite import SqliteLedger
+from privatekube_kfp.ledger.times import parse_time
 from privatekube_kfp.local.compiling import compile_file
 from tests.cli.running import command_line, environment, in_own_process
 
@@ -111,6 +114,28 @@ def test_json_is_asked_for_anywhere(basic):
         "allocated": {"epsilon": "0", "delta": "0"},
         "consumed": {"epsilon": "0", "delta": "0"},
     }
+
+
+def test_a_stream_is_shown_with_its_users(run, workplace):
+    declared = ("--epsilon", "1", "--policy", "fcfs", "--semantic", "user")
+    run.ok("stream", "create", "users", *declared, "--counter-epsilon", "0.1")
+    assert run.json("stream", "show", "users")["count"] is None
+    assert "about" not in run.ok("stream", "show", "users").out
+    with SqliteLedger(workplace / "ledger.db") as ledger:
+        count = PublishedCount(120, 100, 140, "0.999", parse_time("2026-11-16"))
+        ledger.publish_count("users", count)
+    assert run.json("stream", "show", "users")["count"] == {
+        "estimate": 120,
+        "lowerBound": 100,
+        "upperBound": 140,
+        "confidence": "0.999",
+        "time": "2026-11-16T00:00:00Z",
+    }
+    shown = run.ok("stream", "show", "users").out
+    assert (
+        "\nusers       about 120; at least 100 and at most 140, each with confidence 0.999;"
+        " up to 2026-11-16T00:00:00Z\n"
+    ) in shown
 
 
 def test_errors_are_json_too(basic):
@@ -267,8 +292,6 @@ def test_no_command_loads_scipy(basic):
 
 
 def test_a_bug_of_ours_is_not_called_a_damaged_ledger(basic, monkeypatch):
-    from privatekube_kfp.ledger.sqlite import SqliteLedger
-
     def broken(self):
         raise KeyError("a bug")
 
