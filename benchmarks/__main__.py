@@ -8,9 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import cluster, core, local_runs, report
+from benchmarks import cluster, core, ingesting, local_runs, report
 
-PARTS = {"core": core.measure, "local": local_runs.measure, "cluster": cluster.measure}
+PARTS = {
+    "core": core.measure,
+    "local": local_runs.measure,
+    "ingest": ingesting.measure,
+    "cluster": cluster.measure,
+}
 OUT = Path(__file__).parent / "out"
 
 

@@ -25,10 +25,12 @@ PROGRAM = "privatekube"
 _COMMANDS = {
     "stream": "Declare data streams and the guarantee to enforce on each.",
     "block": "Add blocks to a stream, and see where their budget is.",
+    "ingest": "Bring tables into a stream's private blocks.",
     "claim": "Ask for budget, spend it, give it back.",
     "ledger": "Check a ledger, and mend its clock.",
     "account": "Price a plan, and see how often it fits in one block.",
     "calibrate": "From noise to epsilon, and from epsilon to noise.",
+    "sample": "Write reviews that nobody wrote, to try things with.",
     "lint": "Prove that a compiled pipeline keeps to the placement protocol.",
     "compile": "Compile pipelines to YAML, and check them.",
     "run": "Run a pipeline on this machine.",

@@ -35,7 +35,7 @@ def stream_json(record: StreamRecord) -> dict[str, object]:
 
 def users_told(count: PublishedCount) -> str:
     return (
-        f"about {count.estimate}; at least {count.lower} and at most {count.upper}, each with"
+        f"about {count.estimate}; at least {count.lower} and at most {count.upper} with"
         f" confidence {count.confidence}; up to {format_time(count.time)}"
     )
 

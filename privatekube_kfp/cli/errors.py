@@ -89,6 +89,20 @@ def reading_the_command_line() -> Iterator[None]:
         raise MalformedCommand(error) from error
 
 
+@contextmanager
+def needing_pyarrow() -> Iterator[None]:
+    """What is imported in here comes with the extra that has pyarrow and fsspec."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyarrow", "fsspec"):
+            raise
+        raise Failure(
+            "MissingExtra",
+            f"{error.name} is not installed; run pip install 'privatekube-kfp[pipelines]'",
+        ) from None
+
+
 def failure_of(error: BaseException) -> Failure | None:
     """What an exception means for whoever ran the command; None where it is a bug of ours."""
     match error:

@@ -70,6 +70,8 @@ class Reason(StrEnum):
     # The data, and what leaves.
     DATA_UNREADABLE = "DataUnreadable"
     DATA_UNWRITABLE = "DataUnwritable"
+    WRONG_COLUMNS = "WrongColumns"
+    TOO_MANY_BAD_ROWS = "TooManyBadRows"
     NOT_CONSUMED = "NotConsumed"
     ALREADY_PUBLISHED = "AlreadyPublished"
 

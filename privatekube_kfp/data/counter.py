@@ -33,8 +33,7 @@ _MOST_USERS = 10**15
 class Count:
     """What may be told of the number of users after a day.
 
-    With the stated confidence `lower` is at most the true count on every day of the stream, and
-    with the same confidence `upper` is at least that.
+    With the stated confidence the true count is from `lower` to `upper` on every day of the stream.
     """
 
     day: int
@@ -132,7 +131,7 @@ class UserCounter:
 
 
 def margin(counter: Counter, confidence: str, nodes: int) -> int:
-    """How far a sum of so many nodes is off at most, to one side, on all days, so confidently.
+    """How far a sum of so many nodes is off at most, to either side, on all days, so confidently.
 
     From the exact distribution of a sum of Laplace noise, not from a bound on it; each of the
     days may fail with its part of the probability.
@@ -176,7 +175,7 @@ def _chance_of_failure(counter: Counter, confidence: str) -> Fraction:
     parsed = Fraction(parse_decimal(confidence, "confidence"))
     if not 0 < parsed < 1:
         raise _invalid(f"confidence {confidence!r} must be above 0 and below 1")
-    return (1 - parsed) / counter.days
+    return (1 - parsed) / (2 * counter.days)
 
 
 def _invalid(message: str) -> Invalid:

@@ -29,7 +29,7 @@ class PublishedCount:
     """How many users a stream has, differentially private: all that may be told of it.
 
     `time` (microseconds) is the end of the period up to which users were counted. With the stated
-    confidence there are at least `lower` users, and with the same at most `upper`.
+    confidence there are from `lower` to `upper` users.
     """
 
     estimate: int

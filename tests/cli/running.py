@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pty
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -66,6 +67,25 @@ def in_own_process(
         check=False,
         **options,
     )
+
+
+def at_a_terminal(*args: str) -> tuple[int, str, bytes]:
+    """Runs `privatekube` with standard error at a terminal: its code, its output, what is shown."""
+    ours, theirs = pty.openpty()
+    env = environment() | {"TERM": "xterm"}
+    child = subprocess.Popen(
+        command_line(*args), env=env, stderr=theirs, stdout=subprocess.PIPE, text=True
+    )
+    os.close(theirs)
+    shown = b""
+    with open(ours, "rb", buffering=0) as terminal:
+        while True:
+            try:
+                shown += terminal.read(4096)
+            except OSError:  # what Linux says when the other end is closed
+                break
+    out, _ = child.communicate()
+    return child.returncode, out, shown
 
 
 def command_line(*args: str, before: str = "") -> list[str]:

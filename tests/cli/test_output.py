@@ -133,7 +133,7 @@ def test_a_stream_is_shown_with_its_users(run, workplace):
     }
     shown = run.ok("stream", "show", "users").out
     assert (
-        "\nusers       about 120; at least 100 and at most 140, each with confidence 0.999;"
+        "\nusers       about 120; at least 100 and at most 140 with confidence 0.999;"
         " up to 2026-11-16T00:00:00Z\n"
     ) in shown
 

@@ -17,14 +17,14 @@ def counter_of(epsilon="1", days=64, confidence="0.999", seed=1):
 
 
 def test_the_margin_of_the_paper_is_less_than_a_third_of_its_bound():
-    assert margin(Counter("0.1", 2**15), "0.999", 15) == 5_211
+    assert margin(Counter("0.1", 2**15), "0.999", 15) == 5_362
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 6])
 def test_the_margin_is_the_quantile_of_the_noise(nodes):
     """Against many sums of Laplace noise, at a confidence that draws can tell."""
     counter, confidence = Counter("0.01", 64), "0.36"
-    chance = (1 - 0.36) / 64
+    chance = (1 - 0.36) / (2 * 64)
     rng = np.random.default_rng(1)
     sums = rng.laplace(scale=600.0, size=(400_000, nodes)).sum(axis=1)
     off = margin(counter, confidence, nodes) - (nodes + 1) // 2
@@ -45,7 +45,7 @@ def test_without_noise_it_counts():
 @pytest.mark.slow
 def test_the_bounds_hold_as_often_as_they_say():
     """10,000 streams at 0.9: a bound that were too tight would fail more often than 1 in 10."""
-    failed = {"lower": 0, "upper": 0}
+    failed = {"lower": 0, "upper": 0, "either": 0}
     rng = random.Random(5)
     streams = 10_000
     for _ in range(streams):
@@ -59,6 +59,7 @@ def test_the_bounds_hold_as_often_as_they_say():
             high |= told.upper < total
         failed["lower"] += low
         failed["upper"] += high
+        failed["either"] += low or high
     for side, count in failed.items():
         assert count <= 0.1 * streams, side
         assert count > 0, f"{side} never failed: it is wider than it says, or nothing was tried"

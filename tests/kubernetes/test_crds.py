@@ -670,6 +670,8 @@ def test_reasons_are_the_librarys():
         Reason.CLOCK_WENT_BACK,
         Reason.DATA_UNREADABLE,
         Reason.DATA_UNWRITABLE,
+        Reason.WRONG_COLUMNS,
+        Reason.TOO_MANY_BAD_ROWS,
         Reason.NOT_CONSUMED,
         Reason.ALREADY_PUBLISHED,
     }

@@ -1,0 +1,124 @@
+"""An ingest under way: what it has read so far, so that a killed one need not read it again.
+
+Input is staged in runs of bounded size. A run counts once the journal names it; what a crash leaves
+of another is written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as parquet
+
+from privatekube_kfp.data.store import Store
+from privatekube_kfp.data.users import Users
+
+_JOURNAL = "staging/journal.json"
+
+
+@dataclass
+class Progress:
+    """How far the input was read: the source, its rows, the runs, and what became of the rows."""
+
+    plan: str
+    source: int = 0
+    rows: int = 0
+    runs: int = 0
+    tally: dict[str, int] = field(default_factory=dict)
+
+
+class Staging:
+    """The runs of one ingest."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def progress(self, plan: str) -> Progress:
+        """Where to go on with this plan; at the start, if what is there belongs to another."""
+        kept = self._store.read_json(_JOURNAL)
+        if kept is not None and kept["plan"] == plan:
+            return Progress(**kept)
+        self.clear()
+        return Progress(plan)
+
+    def add(self, batches: Sequence[pa.RecordBatch], users: pa.Table, reached: Progress) -> None:
+        """Stage a run and its new users; `reached` says how far the input is read with it."""
+        with self._store.writing(_run(reached.runs)) as path:
+            _write_batches(path, batches)
+        with self._store.writing(_users(reached.runs)) as path:
+            parquet.write_table(users, path)
+        reached.runs += 1
+        self._store.write_json(_JOURNAL, vars(reached))
+
+    def run(self, number: int) -> pa.Table:
+        with self._store.reading(_run(number)) as opened:
+            return pyarrow.ipc.open_stream(opened).read_all()
+
+    def add_users_to(self, users: Users, runs: int) -> None:
+        for number in range(runs):
+            with self._store.reading(_users(number)) as opened:
+                users.add_kept(parquet.read_table(opened))
+
+    def clear(self) -> None:
+        self._store.remove("staging")
+
+
+def _run(number: int) -> str:
+    return f"staging/{number:06d}.arrow"
+
+
+def _users(number: int) -> str:
+    return f"staging/{number:06d}.users.parquet"
+
+
+def _write_batches(path: Path, batches: Sequence[pa.RecordBatch]) -> None:
+    with (
+        pa.OSFile(str(path), "wb") as opened,
+        pyarrow.ipc.new_stream(opened, batches[0].schema) as writer,
+    ):
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+class Pile:
+    """Rows of many blocks, on this machine's disk, where a block's rows can be had together."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: list[Any] = []
+        self._slices: dict[int, list[tuple[int, int]]] = {}
+
+    def add(self, rows: pa.Table, blocks: Any) -> None:
+        """A run's rows, with the number of each one's block."""
+        if (blocks[1:] < blocks[:-1]).any():
+            order = blocks.argsort(kind="stable")
+            rows, blocks = rows.take(order), blocks[order]
+        (edges,) = (blocks[1:] != blocks[:-1]).nonzero()
+        starts = [0, *(edges + 1).tolist(), len(blocks)]
+        path = self._folder / f"{len(self._files):06d}.arrow"
+        with (
+            pa.OSFile(str(path), "wb") as opened,
+            pyarrow.ipc.new_file(opened, rows.schema) as writer,
+        ):
+            written = 0
+            for start, end in pairwise(starts):
+                slices = self._slices.setdefault(int(blocks[start]), [])
+                for batch in rows.slice(start, end - start).to_batches():
+                    writer.write_batch(batch)
+                    slices.append((len(self._files), written))
+                    written += 1
+        self._files.append(pyarrow.ipc.open_file(pa.OSFile(str(path), "rb")))
+
+    def blocks(self) -> list[int]:
+        return sorted(self._slices)
+
+    def rows(self, block: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a block, in the order in which they came."""
+        for file, number in self._slices.get(block, ()):
+            yield self._files[file].get_batch(number)
