@@ -16,10 +16,10 @@ import yaml
 from kfp import compiler
 from kfp.dsl.base_component import BaseComponent
 
-from privatekube_kfp.components import allocate, consume, download, release, upload
+from privatekube_kfp.components import allocate, consume, download, ingest, release, upload
 
 TOP = Path(__file__).parent
-COMPONENTS = (allocate, download, consume, upload, release)
+COMPONENTS = (ingest, allocate, download, consume, upload, release)
 _TYPES = {
     "STRING": "text",
     "NUMBER_INTEGER": "whole number",

@@ -25,6 +25,7 @@ def roles_in_source(command: Iterable[object]) -> list[str]:
 
 
 class Role(StrEnum):
+    INGEST = "ingest"
     ALLOCATE = "allocate"
     CONSUME = "consume"
     RELEASE = "release"

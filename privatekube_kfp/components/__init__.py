@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from privatekube_kfp.components.artifacts import PrivacyClaim
     from privatekube_kfp.components.authoring import PrivacyBudget, TaskSettings, privacy_budget
+    from privatekube_kfp.components.ingesting import ingest
     from privatekube_kfp.components.protocol import allocate, consume, download, release, upload
     from privatekube_kfp.components.roles import as_compute, as_sink, as_source
 
@@ -20,6 +21,7 @@ _HOMES = {
     "PrivacyBudget": "authoring",
     "TaskSettings": "authoring",
     "privacy_budget": "authoring",
+    "ingest": "ingesting",
     "allocate": "protocol",
     "consume": "protocol",
     "download": "protocol",
@@ -40,6 +42,7 @@ __all__ = [
     "as_source",
     "consume",
     "download",
+    "ingest",
     "privacy_budget",
     "release",
     "upload",

@@ -37,14 +37,15 @@ class ProtocolComponent(python_component.PythonComponent):
         return task
 
 
-def _protocol(function: Callable[..., Any]) -> ProtocolComponent:
+def protocol_component(function: Callable[..., Any]) -> ProtocolComponent:
+    """Makes a component of a function whose first input is the run's id."""
     made = dsl.component(function, base_image=IMAGE, install_kfp_package=False)
     component = ProtocolComponent(made.component_spec, made.python_func)
     component.__doc__ = inspect.getdoc(function)
     return component
 
 
-@_protocol
+@protocol_component
 def allocate(
     run_id: str,
     stream: str,
@@ -116,7 +117,7 @@ def allocate(
     )
 
 
-@_protocol
+@protocol_component
 def download(run_id: str, claim: Input[PrivacyClaim], data: Output[Dataset]) -> None:
     """Reads the bound blocks of an allocated claim, and nothing else, into one Parquet file.
 
@@ -133,7 +134,7 @@ def download(run_id: str, claim: Input[PrivacyClaim], data: Output[Dataset]) -> 
     step(claim, data, run_id=run_id)
 
 
-@_protocol
+@protocol_component
 def consume(
     run_id: str,
     claim: Input[PrivacyClaim],
@@ -165,7 +166,7 @@ def consume(
     spend(claim, consumed, report, run_id=run_id, plan_step=step, amounts=amounts, name=name)
 
 
-@_protocol
+@protocol_component
 def upload(run_id: str, claim: Input[PrivacyClaim], artifact: Input[Artifact], uri: str) -> None:
     """Lets a result out: writes it to a URI, once its claim is consumed.
 
@@ -181,7 +182,7 @@ def upload(run_id: str, claim: Input[PrivacyClaim], artifact: Input[Artifact], u
     step(claim, artifact, run_id=run_id, uri=uri)
 
 
-@_protocol
+@protocol_component
 def release(run_id: str, claim_name: str = "") -> None:
     """Gives back what claims of the run hold and have not consumed. Place it as the exit task.
 

@@ -193,6 +193,8 @@ class _Ingest:
         """The first period of which not all data are said to be there."""
         settings = state.settings
         over = settings.period(self._now)
+        if over < 0:
+            raise _invalid(f"the stream begins on {format_time(settings.start)}, which is to come")
         reached = over if until is None else settings.period(until)
         if reached > over:
             raise _invalid(
@@ -201,8 +203,11 @@ class _Ingest:
             )
         if reached < state.until:
             raise _invalid(
-                f"until {format_time(settings.begins(reached))}: data were said to be all there"
-                f" until {format_time(settings.begins(state.until))} already"
+                f"until {format_time(until or 0)}: the stream begins on"
+                f" {format_time(settings.start)}"
+                if reached < 0
+                else f"until {format_time(settings.begins(reached))}: data were said to be all"
+                f" there until {format_time(settings.begins(state.until))} already"
             )
         if reached - state.until > MOST_NEW_BLOCKS:
             raise _invalid(
@@ -287,7 +292,7 @@ class _Ingest:
         taken = ~(absurd | earlier | later)
         if not taken.all():
             batch, times = batch.filter(pa.array(taken)), times[taken]
-        if state.counter is None:
+        if state.counter is None or not batch.num_rows:
             return batch
         names = batch.column(USER).dictionary_encode()
         codes = names.indices.to_numpy()

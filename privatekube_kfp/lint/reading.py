@@ -64,6 +64,7 @@ class Task:
         inputs: Where each input comes from, as the compiled pipeline says it.
         input_types: The declared types of the component's input artifacts.
         output_types: The same of its outputs.
+        output_parameters: The names of the component's output parameters.
         defaults: Of the component's parameters, those that have a default value.
         parameters: The names of the component's parameters.
         subtasks: The tasks inside, in an order in which each follows those it depends on.
@@ -79,6 +80,7 @@ class Task:
     inputs: Mapping[Kind, Mapping[str, Document]]
     input_types: Mapping[str, str] = field(default_factory=dict)
     output_types: Mapping[str, str] = field(default_factory=dict)
+    output_parameters: frozenset[str] = frozenset()
     defaults: Mapping[str, object] = field(default_factory=dict)
     parameters: frozenset[str] = frozenset()
     subtasks: dict[str, Task] = field(default_factory=dict)
@@ -242,6 +244,9 @@ def _signature(component: Document, where: str) -> dict[str, Any]:
     return {
         "input_types": _types(inputs, where),
         "output_types": _types(outputs, where),
+        "output_parameters": frozenset(
+            _mappings(outputs.get("parameters"), f"output parameters of {where}")
+        ),
         "parameters": frozenset(parameters),
         "defaults": {
             name: spec["defaultValue"]

@@ -22,7 +22,10 @@ from privatekube_kfp.lint.releasing import (
 )
 from privatekube_kfp.roles import ROLE_LABEL, ROLE_VARIABLE, RUN_ID, Role
 
-_WITH_ROLE_IN_PROTOCOL = (Role.ALLOCATE, Role.CONSUME, Role.RELEASE, Role.SOURCE, Role.SINK)
+_WITH_ROLE_IN_PROTOCOL = tuple(role for role in Role if role is not Role.COMPUTE)
+_PUBLIC_REPORT = "system.Markdown"
+_PUBLIC_FACTS = frozenset(["until", "blocks"])
+"""What an Ingest gives out: its report, up to when data are there, and which blocks are new."""
 _Check = Callable[[Flow], Iterable[Problem]]
 
 RULES: dict[str, Rule] = {}
@@ -74,6 +77,36 @@ def source_claim_is_allocated(flow: Flow) -> Iterator[Problem]:
 )
 def source_follows_allocate(flow: Flow) -> Iterator[Problem]:
     yield from _run_without(flow, Role.SOURCE, flow.tokens, "it reads private data")
+
+
+@_rule(
+    "PK104",
+    "An Ingest takes no artifacts and no private data",
+    "Bring in what is at a URI, with the component `ingest`; it needs no budget, as nothing of the"
+    " data leaves it.",
+)
+def ingest_takes_nothing_private(flow: Flow) -> Iterator[Problem]:
+    for task in flow.playing(Role.INGEST):
+        taken = {*task.input_types, *task.inputs[Kind.ARTIFACT]}
+        data = flow.data_told(task)
+        if taken:
+            yield Problem(task, f"it takes the artifact {_listed(taken)}.")
+        elif data:
+            yield Problem(task, f"data of the claim of {_names(data)} reach it.")
+
+
+@_rule(
+    "PK105",
+    "An Ingest gives out only what is public",
+    "Let it give out its report and the parameters `until` and `blocks`, as the component `ingest`"
+    " does; what gives out data is a source, and takes a claim.",
+)
+def ingest_gives_nothing_private(flow: Flow) -> Iterator[Problem]:
+    for task in flow.playing(Role.INGEST):
+        artifacts = {name for name, kind in task.output_types.items() if kind != _PUBLIC_REPORT}
+        given = artifacts | (task.output_parameters - _PUBLIC_FACTS)
+        if given:
+            yield Problem(task, f"it reads data without a claim and gives out {_listed(given)}.")
 
 
 # Whoever lets results out.
@@ -432,7 +465,11 @@ def _shown(source: Source) -> str:
 
 
 def _names(tasks: Iterable[Task]) -> str:
-    return " and ".join(sorted(task.path for task in tasks))
+    return _listed(task.path for task in tasks)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " and ".join(sorted(names))
 
 
 def _sorted(tokens: Iterable[Token]) -> list[Token]:

@@ -106,10 +106,10 @@ def _copy(sources: list[tuple[str, str]], target: Path) -> int:
                     writer = parquet.ParquetWriter(partial, batch.schema)
                 if not batch.schema.equals(writer.schema):
                     raise DataUnreadable(block, source, "its columns differ from those before it")
-                writer.write_batch(batch)
-                rows += batch.num_rows
-        if writer is None:
-            raise DataUnreadable(sources[0][0], sources[0][1], "there are no rows at all")
+                if batch.num_rows:
+                    writer.write_batch(batch)
+                    rows += batch.num_rows
+        assert writer is not None, "a claim that is Allocated holds a block"
         writer.close()
         os.replace(partial, target)
     finally:
@@ -119,8 +119,11 @@ def _copy(sources: list[tuple[str, str]], target: Path) -> int:
     return rows
 
 
-def _batches(block: str, source: str) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of one block; a folder's files in the order of their names."""
+def _batches(block: str, source: str) -> Iterator[pyarrow.RecordBatch | pyarrow.Table]:
+    """The rows of one block; a folder's files in the order of their names.
+
+    Of each file first its columns, with no rows: nothing may have happened in a block's time.
+    """
     try:
         files, path = fsspec.core.url_to_fs(source)
         paths = sorted(files.find(path)) if files.isdir(path) else [path]
@@ -129,6 +132,7 @@ def _batches(block: str, source: str) -> Iterator[pyarrow.RecordBatch]:
             raise FileNotFoundError("there is no Parquet file in it")
         for part in parts:
             with files.open(part, "rb") as opened, parquet.ParquetFile(opened) as table:
+                yield table.schema_arrow.empty_table()
                 yield from table.iter_batches(_BATCH)
     except (OSError, pyarrow.ArrowException, ImportError, ValueError) as error:
         raise DataUnreadable(block, source, _why(error)) from error

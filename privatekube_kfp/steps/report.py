@@ -1,6 +1,9 @@
-"""A claim as a page for the Kubeflow UI."""
+"""A claim, and what was ingested, as pages for the Kubeflow UI."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from privatekube_kfp.core.budget import Budget
 from privatekube_kfp.core.claim import Claim, Kind
@@ -15,7 +18,7 @@ def report_on(claim: Claim) -> str:
     lines = [
         f"# Claim {claim.name}",
         "",
-        f"**{claim.phase}** on {_blocks(len(blocks))} of stream `{claim.stream}`.",
+        f"**{claim.phase}** on {blocks_in_words(len(blocks))} of stream `{claim.stream}`.",
         "",
         "| per block | granted | spent | given back | left |",
         "|---|---:|---:|---:|---:|",
@@ -28,15 +31,37 @@ def report_on(claim: Claim) -> str:
         for label in budget.accounting.labels:
             shown = label if not budget.accounting.is_renyi else f"order {label}"
             lines.append(f"| {shown} | {' | '.join(str(amount[label]) for amount in amounts)} |")
-    lines += ["", "Bound blocks:", "", *(f"* `{name}`" for name in blocks[:_MOST_BLOCKS])]
-    if len(blocks) > _MOST_BLOCKS:
-        lines.append(f"* and {len(blocks) - _MOST_BLOCKS} more")
+    lines += ["", "Bound blocks:", "", *_listed(blocks)]
     return "\n".join(lines) + "\n"
+
+
+def report_on_ingest(public: Mapping[str, Any], blocks: Sequence[str]) -> str:
+    """What anybody may know of an ingest, as Markdown; it is handed nothing else."""
+    lines = [
+        f"# Stream {public['stream']}",
+        "",
+        f"**{blocks_in_words(len(blocks), 'new ')}**. All data are there until {public['until']}.",
+    ]
+    if "users" in public:
+        users = public["users"]
+        lines += [
+            "",
+            f"About {users['estimate']} users: from {users['atLeast']} to {users['atMost']}, with"
+            f" confidence {users['confidence']}. The count is differentially private.",
+        ]
+    if blocks:
+        lines += ["", "New blocks:", "", *_listed(blocks)]
+    return "\n".join(lines) + "\n"
+
+
+def blocks_in_words(count: int, kind: str = "") -> str:
+    return f"{count} {kind}block" if count == 1 else f"{count} {kind}blocks"
+
+
+def _listed(blocks: Sequence[str]) -> list[str]:
+    more = [f"* and {len(blocks) - _MOST_BLOCKS} more"] if len(blocks) > _MOST_BLOCKS else []
+    return [*(f"* `{name}`" for name in blocks[:_MOST_BLOCKS]), *more]
 
 
 def _on(total: PerBlock, block: str, like: Budget) -> Budget:
     return dict(total.items()).get(block, like.accounting.zero())
-
-
-def _blocks(count: int) -> str:
-    return f"{count} block" if count == 1 else f"{count} blocks"

@@ -1,5 +1,7 @@
 """What a pipeline author writes, and what the compiled pipeline says."""
 
+import inspect
+
 import pytest
 from kfp import dsl
 from kfp.dsl import Dataset, Input, Model, Output
@@ -93,14 +95,46 @@ def test_every_protocol_task_knows_its_run(compiled):
         assert value == RUN_ID == dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 
-def test_a_component_by_itself_is_not_cached_and_knows_its_run(compiled):
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("allocate", {"stream": "clicks", "epsilon": "0.1", "last_blocks": 1}),
+        ("ingest", {"stream": "clicks", "sources": ["s3://raw/today.csv"], "to": "s3://private"}),
+    ],
+)
+def test_a_component_by_itself_is_not_cached_and_knows_its_run(compiled, name, asked):
     @dsl.pipeline(name="by-hand")
     def pipeline():
-        components.allocate(stream="clicks", epsilon="0.1", last_blocks=1)
+        getattr(components, name)(**asked)
 
-    task = tasks(compiled(pipeline)[0])["allocate"]
+    task = tasks(compiled(pipeline)[0])[name]
     assert not task["cachingOptions"].get("enableCache")
     assert task["inputs"]["parameters"]["run_id"]["runtimeValue"]["constant"] == RUN_ID
+
+
+def test_only_what_is_public_leaves_ingest(compiled):
+    @dsl.pipeline(name="daily")
+    def pipeline():
+        components.ingest(stream="clicks", sources=["s3://raw/today.csv"], to="s3://private")
+
+    ingest = compiled(pipeline)[0]["components"]["comp-ingest"]
+    assert "artifacts" not in ingest["inputDefinitions"]
+    given = ingest["outputDefinitions"]
+    types = {n: said["artifactType"]["schemaTitle"] for n, said in given["artifacts"].items()}
+    assert types == {"report": "system.Markdown"}
+    assert set(given["parameters"]) == {"until", "blocks"}
+
+
+def test_the_defaults_of_ingest_are_those_of_its_step():
+    from privatekube_kfp.steps.ingest import ingest as step
+
+    said = inspect.signature(step).parameters
+    for name, given in components.ingest.component_spec.inputs.items():
+        if name != "run_id":
+            default = said[name].default
+            wanted = None if default in (inspect.Parameter.empty, ()) else default
+            assert given.default == wanted, name
+    assert set(components.ingest.component_spec.inputs) == {*said, "run_id"} - {"report"}
 
 
 def test_the_image_is_bound_to_the_version(compiled):

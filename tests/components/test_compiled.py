@@ -14,7 +14,7 @@ from privatekube_kfp import __version__
 from privatekube_kfp.components.protocol import IMAGE
 
 TOP = Path(__file__).parents[2]
-NAMES = ("allocate", "consume", "download", "release", "upload")
+NAMES = ("allocate", "consume", "download", "ingest", "release", "upload")
 _SDK = re.compile(r"^sdkVersion: .*$", re.MULTILINE)
 
 _spec = importlib.util.spec_from_file_location("compile", TOP / "components" / "compile.py")
@@ -58,8 +58,10 @@ run = dsl.PIPELINE_JOB_ID_PLACEHOLDER
 
 @dsl.pipeline(name="by-hand")
 def pipeline():
+    new = made["ingest"](run_id=run, stream="s", sources=["raw.parquet"], to="private")
+    new.set_caching_options(False)
     with dsl.ExitHandler(made["release"](run_id=run).set_caching_options(False)):
-        claim = made["allocate"](run_id=run, stream="s", epsilon="0.1", last_blocks=1)
+        claim = made["allocate"](run_id=run, stream="s", epsilon="0.1", last_blocks=1).after(new)
         claim.set_caching_options(False)
         data = made["download"](run_id=run, claim=claim.outputs["claim"])
         data.set_caching_options(False)

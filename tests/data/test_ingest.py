@@ -261,6 +261,24 @@ def test_it_is_told_from_when_on(ledger, tmp_path):
     refused(Reason.INVALID_REQUEST, "say from when on", ledger, source, tmp_path / "s", start=None)
 
 
+def test_a_stream_that_has_not_begun(ledger, tmp_path):
+    ledger.create_stream(stream_of("event"))
+    source = table(tmp_path / "in.parquet", [row("a", 0)])
+    refused(
+        Reason.INVALID_REQUEST, "which is to come", ledger, source, tmp_path / "s", start=NOW + DAY
+    )
+
+
+@pytest.mark.parametrize("semantic", SEMANTICS)
+def test_nothing_in_nothing_but_blocks_out(ledger, tmp_path, semantic):
+    """Periods pass, whether or not there are data; without users there are no groups of them."""
+    ledger.create_stream(stream_of(semantic))
+    source = table(tmp_path / "in.parquet", [row("", 0), row("a", 40)])
+    report = take_in(ledger, source, tmp_path / "store", until=3, **GROUPS[semantic])
+    assert report.rows["added"] == 0
+    assert len(names(ledger)) == (3 if semantic == "event" else 0)
+
+
 def test_settings_are_for_good(ledger, tmp_path):
     ledger.create_stream(stream_of("user"))
     source = table(tmp_path / "in.parquet", arrivals(days=3))
@@ -287,6 +305,7 @@ def test_groups_and_bounds_are_not_for_events(ledger, tmp_path):
 @pytest.mark.parametrize(
     ("until", "match"),
     [
+        (START - DAY, "the stream begins on 2018-01-01"),
         (START + 2 * DAY, "all there until 2018-01-06"),
         (NOW + DAY, "that is not over"),
     ],

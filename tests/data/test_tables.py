@@ -20,16 +20,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
-from privatekube_kfp.data import tables
 from privatekube_kfp.data.sample import reviews
 from privatekube_kfp.data.tables import (
     AMAZON_CSV_2014,
     AMAZON_CSV_2018,
+    COLUMNS,
     BadRow,
     BadRows,
     Layout,
     Source,
+    files,
     layout_named,
+    sizes,
 )
 
 ONE = datetime(2018, 1, 1, tzinfo=UTC)
@@ -55,14 +57,14 @@ def write(tmp_path):
     return write
 
 
-def read(path, layout=tables.COLUMNS, skip=0, limit=None):
+def read(path, layout=COLUMNS, skip=0, limit=None):
     """All rows as dictionaries, and the counts of bad ones."""
     source, bad = Source(path, layout), BadRows(limit)
     rows, end = [], skip
     for batch, bytes_read, rows_read in source.batches(skip, bad):
         batch.validate(full=True)
         assert batch.schema == source.schema
-        assert batch.num_rows <= tables.MOST_ROWS
+        assert batch.num_rows <= sizes.MOST_ROWS
         assert 0 <= bytes_read <= source.size
         assert rows_read >= end
         end = rows_read
@@ -71,7 +73,7 @@ def read(path, layout=tables.COLUMNS, skip=0, limit=None):
     return rows, bad.counts
 
 
-def refused(path, layout=tables.COLUMNS):
+def refused(path, layout=COLUMNS):
     """The sentence and the reason with which a file is refused, while it is opened or read."""
     with pytest.raises(PrivateKubeError) as caught:
         for _ in Source(path, layout).batches(bad=BadRows(None)):
@@ -172,7 +174,7 @@ ROWS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_what_is_written_is_read(write, monkeypatch, name, rows, block):
-    monkeypatch.setattr(tables, "_BLOCK", block)
+    monkeypatch.setattr(sizes, "BLOCK", block)
     found, bad = read(write(name, in_format(name, rows)))
     assert bad == {}
     assert [row["user"] for row in found] == [row["user"] for row in rows]
@@ -200,7 +202,7 @@ def test_the_fingerprint(write):
 
 
 def test_secrets_in_an_address_are_not_shown():
-    shown = tables._without_secrets
+    shown = files.without_secrets
     assert shown("https://me:pass@host/a.csv?sig=x#f") == "https://host/a.csv"
     assert shown("s3://bucket/a.csv") == "s3://bucket/a.csv"
     assert shown("/a/b?c.csv") == "/a/b?c.csv"
@@ -610,7 +612,7 @@ def test_parquet_columns_of_every_type(write):
 
 @pytest.mark.parametrize("group", [1, 7, 100, 1000])
 def test_row_groups_of_any_size(tmp_path, monkeypatch, group):
-    monkeypatch.setattr(tables, "MOST_ROWS", 64)
+    monkeypatch.setattr(sizes, "MOST_ROWS", 64)
     table = pa.table({"user": [f"u{n}" for n in range(500)], "timestamp": range(500)})
     path = tmp_path / "t.parquet"
     pq.write_table(table, path, row_group_size=group)
@@ -636,7 +638,7 @@ def test_row_groups_that_are_passed_over_are_not_decoded(tmp_path):
 
 
 def test_large_rows_come_few_at_once(write, monkeypatch):
-    monkeypatch.setattr(tables, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(sizes, "MOST_BYTES", 100_000)
     one_value = ["y" * 10_000] * 200
     other = [f"{n}" * 3000 for n in range(200)]
     table = pa.table({"user": ["u"] * 200, "timestamp": range(200), "a": one_value, "b": other})
@@ -760,8 +762,8 @@ def test_csv_rows_that_are_none(write):
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_every_place_in_a_csv_file_can_be_gone_on_from(write, monkeypatch, rows, block, most, skip):
-    monkeypatch.setattr(tables, "_BLOCK", block)
-    monkeypatch.setattr(tables, "MOST_ROWS", most)
+    monkeypatch.setattr(sizes, "BLOCK", block)
+    monkeypatch.setattr(sizes, "MOST_ROWS", most)
     path = write("t.csv", "user,timestamp\n" + "\n".join(rows))
     whole, counts = read(path)
     kept = [row for row in rows if row]
@@ -795,8 +797,8 @@ def test_a_quote_that_is_not_closed(write):
 
 
 def test_a_quote_that_goes_on_for_too_long(write, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK", 1000)
-    monkeypatch.setattr(tables, "LONGEST_LINE", 20_000)
+    monkeypatch.setattr(sizes, "BLOCK", 1000)
+    monkeypatch.setattr(sizes, "LONGEST_LINE", 20_000)
     head = "user,timestamp,text\n" + "a,1,x\n" * 300
     long = write("t.csv", head + f'b,2,"{SECRET * 2000}"\nc,3,y\n')
     rows, _ = read(long)
@@ -954,8 +956,8 @@ def test_a_line_means_the_same_among_any_others(
     write, alone, monkeypatch, chosen, block, most, end, skip
 ):
     """Whether its block was parsed at once or line by line, and wherever reading began."""
-    monkeypatch.setattr(tables, "_BLOCK", block)
-    monkeypatch.setattr(tables, "MOST_ROWS", most)
+    monkeypatch.setattr(sizes, "BLOCK", block)
+    monkeypatch.setattr(sizes, "MOST_ROWS", most)
     # Most of the first users and times must be some.
     path = write("many.json", (GOOD_LINE + end) * 31 + end.join(chosen))
     kept = [line for line in chosen if line][skip:]
@@ -1016,7 +1018,7 @@ def test_json_types_come_from_the_first_rows(write):
 
 
 def test_fields_that_come_later_are_left_out_unless_their_type_is_known(write, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK", 200)
+    monkeypatch.setattr(sizes, "BLOCK", 200)
     first, later = {"user": "a", "timestamp": 1}, {"user": "a", "timestamp": 1, "late": 5}
     path = write("t.json", lines(*[first] * 20, later))
     assert Source(path).schema.names == ["user", "time"]
@@ -1054,8 +1056,8 @@ def test_json_fields_that_are_no_users_and_times(write, row, what):
 
 
 def test_a_line_that_is_too_long(write, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK", 1000)
-    monkeypatch.setattr(tables, "LONGEST_LINE", 20_000)
+    monkeypatch.setattr(sizes, "BLOCK", 1000)
+    monkeypatch.setattr(sizes, "LONGEST_LINE", 20_000)
 
     def line(user, length):
         return {"user": user, "timestamp": 1, "text": "x" * length}

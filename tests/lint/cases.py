@@ -16,6 +16,7 @@ from privatekube_kfp.components import (
     as_source,
     consume,
     download,
+    ingest,
     privacy_budget,
     release,
     upload,
@@ -193,6 +194,135 @@ def failure_shows():
 def allocates_within_a_pipeline_that_ignores_failure():
     before = flip()
     nested.protected().after(before).ignore_upstream_failure()
+
+
+# Ingest.
+
+
+TABLES = {"stream": "reviews", "sources": ["s3://raw/today.parquet"], "to": "s3://private"}
+
+
+def as_ingest(task):
+    """A hand-made task that claims the role."""
+    return task.set_env_variable("PRIVATEKUBE_ROLE", "ingest").set_caching_options(False)
+
+
+@good_strictly
+def only_ingest():
+    ingest(**TABLES)
+
+
+@good_strictly
+def ingest_then_train(sources: list, until: str = ""):
+    done = ingest(stream="reviews", sources=sources, to="s3://private", until=until)
+    with budget(end=done.outputs["until"]) as mine:
+        mine.allocated.after(done)
+        model = fit(data=mine.download().outputs["data"])
+        mine.consume(after=[model])
+        mine.upload(model.outputs["model"], uri="x")
+
+
+@good_strictly
+def ingest_within_the_budget():
+    with budget() as mine:
+        mine.allocated.after(ingest(**TABLES))
+        mine.download()
+        mine.consume()
+
+
+@good_strictly
+def blocks_of_an_ingest_are_asked_for() -> list:
+    done = ingest(**TABLES)
+    with budget(block_names=done.outputs["blocks"]) as mine:
+        mine.download()
+        mine.consume()
+    return done.outputs["blocks"]
+
+
+@good_strictly
+def ingest_of_each_source(sources: list):
+    with dsl.ParallelFor(sources, parallelism=1) as source:
+        ingest(stream="reviews", sources=[source], to="s3://private")
+
+
+@good
+def own_ingest_that_only_reports():
+    as_ingest(parts.note())
+    as_ingest(parts.note_for(text="s3://raw"))
+
+
+@finds("PK104 exit-handler-1/note-on")
+def ingest_of_private_artifacts():
+    with budget() as mine:
+        as_ingest(parts.note_on(data=mine.download().outputs["data"]))
+
+
+@finds("PK104 note-on")
+def ingest_of_other_artifacts():
+    data = dsl.importer("s3://raw", artifact_class=Dataset, reimport=False)
+    as_ingest(parts.note_on(data=data.output))
+
+
+@finds("PK104 note-maybe")
+def ingest_that_could_take_artifacts():
+    as_ingest(parts.note_maybe())
+
+
+@finds("PK104 exit-handler-1/ingest")
+def ingest_to_where_private_data_say():
+    with budget() as mine:
+        score = fit(data=mine.download().outputs["data"]).outputs["Output"]
+        ingest(**{**TABLES, "to": f"s3://private/{score}"})
+
+
+@finds("PK104 exit-handler-1/condition-2/ingest")
+def ingest_if_private_data_say_so():
+    with budget() as mine:
+        score = fit(data=mine.download().outputs["data"]).outputs["Output"]
+        with dsl.If(score > 0.5):
+            ingest(**TABLES)
+
+
+@finds("PK105 fetch")
+def source_disguised_as_ingest():
+    as_ingest(parts.fetch())
+
+
+@finds("PK105 fetch")
+def source_disguised_as_ingest_by_label():
+    task = parts.fetch().set_caching_options(False)
+    kubernetes.add_pod_label(task, "privatekube.io/role", "ingest")
+
+
+@finds("PK105 count")
+def ingest_that_gives_out_counts():
+    as_ingest(parts.count())
+
+
+@finds("PK105 forge")
+def ingest_that_gives_out_a_claim():
+    as_ingest(parts.forge())
+
+
+@finds("PK104 exit-handler-1/train", "PK105 exit-handler-1/train")
+def training_disguised_as_ingest():
+    with budget() as mine:
+        as_ingest(parts.train(data=mine.download().outputs["data"]))
+
+
+@finds("PK602 ingest")
+def ingest_in_disguise():
+    as_compute(ingest)(**TABLES)
+
+
+@finds("PK502 ingest")
+def ingest_cached():
+    ingest(**TABLES).set_caching_options(True)
+
+
+@finds("PK501 ingest")
+def ingest_of_another_run():
+    ingest(**TABLES, run_id="monday")
 
 
 # Sinks.

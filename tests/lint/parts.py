@@ -1,8 +1,10 @@
 """Components that the pipelines of these tests are made of."""
 
 # No `from __future__ import annotations`: Kubeflow reads the annotations as objects.
+from typing import NamedTuple
+
 from kfp import dsl
-from kfp.dsl import Artifact, Dataset, Input, Model, Output
+from kfp.dsl import Artifact, Dataset, Input, Markdown, Model, Output
 
 from privatekube_kfp.components import PrivacyClaim, as_compute, as_sink, as_source
 
@@ -84,6 +86,31 @@ def publish_all(artifact: Input[Artifact], claims: Input[list[Artifact]]):
 @component
 def publish_each(artifacts: Input[list[Dataset]], claims: Input[list[Artifact]]):
     pass
+
+
+@component
+def note(report: Output[Markdown]):
+    pass
+
+
+@component
+def note_on(data: Input[Dataset], report: Output[Markdown]):
+    pass
+
+
+@component
+def note_maybe(report: Output[Markdown], data: Input[Dataset] = None):
+    pass
+
+
+@component
+def note_for(text: str, report: Output[Markdown]):
+    pass
+
+
+@component
+def count(report: Output[Markdown]) -> NamedTuple("Outputs", [("until", str), ("rows", int)]):
+    return ("", 1)
 
 
 @component

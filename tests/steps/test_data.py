@@ -107,6 +107,65 @@ def test_a_folder_of_files_is_one_block(world):
     assert pyarrow.parquet.read_table(data.path)["x"].to_pylist() == ["a", "b"]
 
 
+COLUMNS = {"user": pyarrow.int64(), "day": pyarrow.string()}
+
+
+def empty(world, *days):
+    """Days on which nothing happened."""
+    for day in days:
+        table = pyarrow.schema(COLUMNS).empty_table()
+        pyarrow.parquet.write_table(table, world.folder / f"{day}.parquet")
+
+
+@pytest.mark.parametrize(
+    ("days", "left"),
+    [
+        (["wednesday"], ["tuesday"] * 3),
+        (["tuesday"], ["wednesday"] * 3),
+        (["tuesday", "wednesday"], []),
+    ],
+    ids=["the last", "the first", "all"],
+)
+def test_blocks_in_whose_time_nothing_happened(world, days, left):
+    empty(world, *days)
+    data = fetch(world, world.allocate())
+    table = pyarrow.parquet.read_table(data.path)
+    assert table["day"].to_pylist() == left
+    assert table.schema.equals(pyarrow.schema(COLUMNS))
+    assert data.metadata["blocks"] == ["tuesday", "wednesday"]
+
+
+def test_all_sorts_of_columns_can_be_empty(world):
+    kinds = {
+        "when": pyarrow.timestamp("us", "UTC"),
+        "words": pyarrow.list_(pyarrow.string()),
+        "kind": pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
+        "more": pyarrow.struct({"a": pyarrow.decimal128(9, 2)}),
+    }
+    path = world.folder / "none.parquet"
+    pyarrow.parquet.write_table(pyarrow.schema(kinds).empty_table(), path)
+    world.ledger.create_block("none", "clicks", data_source=str(path))
+    data = fetch(world, world.allocate(last_blocks=0, block_names=["none"]))
+    assert pyarrow.parquet.read_table(data.path).equals(pyarrow.parquet.read_table(path))
+
+
+def test_a_folder_of_files_that_are_partly_empty(world):
+    folder = world.folder / "week"
+    folder.mkdir()
+    for part, values in (("a", []), ("b", [1]), ("c", [])):
+        table = pyarrow.table({"x": pyarrow.array(values, pyarrow.int64())})
+        pyarrow.parquet.write_table(table, folder / f"{part}.parquet")
+    world.ledger.create_block("week", "clicks", data_source=str(folder))
+    data = fetch(world, world.allocate(last_blocks=0, block_names=["week"]))
+    assert pyarrow.parquet.read_table(data.path)["x"].to_pylist() == [1]
+
+
+def test_an_empty_block_has_the_columns_of_the_others_too(world, fails):
+    table = pyarrow.schema({"other": pyarrow.int64()}).empty_table()
+    pyarrow.parquet.write_table(table, world.folder / "wednesday.parquet")
+    assert "its columns differ from those before it" in fails(fetch, world, world.allocate())
+
+
 def test_other_stores(world):
     store = fsspec.filesystem("memory")
     with store.open("/private/one.parquet", "wb") as opened:
