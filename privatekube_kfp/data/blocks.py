@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +61,7 @@ def extend(store: Store, name: str, schema: pa.Schema, new: Rows, settings: Sett
     kept = int(keep.sum())
     added = Added(kept - before, len(keep) - different, different - kept)
     if added.rows or not exists:
-        with store.writing(name) as path, parquet.ParquetWriter(path, schema) as writer:
+        with store.writing(name) as path, _writer(path, schema) as writer:
             for rows in _in_row_groups(chain(old(), new()), users, keep, schema):
                 writer.write_table(rows, row_group_size=_ROWS_IN_A_GROUP)
     return added
@@ -157,6 +158,8 @@ def _keep_within_bounds(keep: Mask, users: Ints, times: Ints, settings: Settings
     ):
         assert most is not None
         (kept,) = np.nonzero(keep)
+        if not kept.size or np.bincount(users[kept]).max() <= most:
+            continue
         keep[kept[_ranks(users[kept], days[kept]) >= most]] = False
 
 
@@ -175,6 +178,11 @@ def _ranks(*keys: Ints) -> Ints:
 
 
 # Writing
+
+
+def _writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
+    """Without large dictionaries: texts hardly repeat."""
+    return parquet.ParquetWriter(path, schema, dictionary_pagesize_limit=32 * 1024)
 
 
 def _in_row_groups(

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -25,20 +25,21 @@ import pyarrow.parquet as parquet
 
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.core.unlocking import MICROSECONDS
-from privatekube_kfp.data.blocks import INDEX, TIME, USER, extend
+from privatekube_kfp.data.blocks import INDEX, TIME, USER, Added, extend
 from privatekube_kfp.data.noise import RandBelow
 from privatekube_kfp.data.settings import Settings
 from privatekube_kfp.data.staging import Pile, Progress, Staging
 from privatekube_kfp.data.state import State
 from privatekube_kfp.data.store import Store
-from privatekube_kfp.data.tables import BadRows, Source
+from privatekube_kfp.data.tables import BadRow, BadRows, Read, Source
+from privatekube_kfp.data.threads import Later, ahead, in_order
 from privatekube_kfp.data.users import Users
 from privatekube_kfp.ledger.ledger import Ledger, PublishedCount
 from privatekube_kfp.ledger.streams import StreamSpec
 from privatekube_kfp.ledger.times import format_time, system_clock
 
 MOST_NEW_BLOCKS = 20_000
-_RUN_BYTES = 64 * 1024 * 1024
+_RUN_BYTES = 32 * 1024 * 1024
 _LONG_AGO = MICROSECONDS["d"]
 """Before this, at the beginning of 1970, are only times that were never set."""
 _NUMBER = "__user__"
@@ -140,7 +141,7 @@ class _Ingest:
             users = self._users(state)
             before = users.count
             progress = self._staging.progress(self._plan(state, state.until, reached))
-            self._staging.add_users_to(users, progress.runs)
+            users.add_kept(self._staging.users(progress.runs))
             self._read(state, users, progress, reached)
             # 4. Count whoever is new: from here on it has happened.
             self._count(state, users, before, progress, reached)
@@ -239,7 +240,7 @@ class _Ingest:
         users = Users()
         for piece in range(state.pieces):
             with self._store.reading(_piece(piece)) as opened:
-                users.add_kept(parquet.read_table(opened))
+                users.add_kept(parquet.ParquetFile(opened).iter_batches())
         return users
 
     # Reading
@@ -250,25 +251,39 @@ class _Ingest:
         total = sum(source.size for source in self._sources)
         passed = sum(source.size for source in self._sources[: progress.source])
         staged: list[pa.RecordBatch] = []
-        size, known = 0, users.count
-        for number in range(progress.source, len(self._sources)):
-            source = self._sources[number]
-            for batch, read, rows in source.batches(progress.rows, self._bad_rows):
-                self._told("reading", passed + read, total)
-                kept = self._taken(state, users, batch, progress.tally, reached, source.uri)
-                progress.rows = rows
-                if kept.num_rows:
-                    staged.append(kept)
-                    size += kept.nbytes
-                if size >= _RUN_BYTES:
-                    progress.tally |= self._bad_rows.counts
-                    self._staging.add(staged, users.since(known), progress)
-                    staged, size, known = [], 0, users.count
-            passed += source.size
-            progress.source, progress.rows = number + 1, 0
-        progress.tally |= self._bad_rows.counts
-        if staged:
-            self._staging.add(staged, users.since(known), progress)
+        with Later() as later:
+
+            def stage() -> None:
+                progress.runs += 1
+                told = replace(progress, tally=dict(progress.tally))
+                later.do(partial(self._staging.add, [*staged], users.new(), told))
+                staged.clear()
+
+            for number in range(progress.source, len(self._sources)):
+                source = self._sources[number]
+                for (batch, read, rows), bad in ahead(self._batches(source, progress.rows)):
+                    self._told("reading", passed + read, total)
+                    kept = self._taken(state, users, batch, progress.tally, reached, source.uri)
+                    progress.rows = rows
+                    progress.tally |= bad
+                    if kept.num_rows:
+                        staged.append(kept)
+                    if sum(batch.nbytes for batch in staged) >= _RUN_BYTES:
+                        stage()
+                passed += source.size
+                progress.source, progress.rows = number + 1, 0
+            if staged:
+                stage()
+
+    def _batches(self, source: Source, skip: int) -> Iterator[tuple[Read, dict[str, int]]]:
+        """What there is to read, each with the bad rows up to there.
+
+        All but absurd times: these are found by another thread, which may be elsewhere.
+        """
+        for read in source.batches(skip, self._bad_rows):
+            bad = self._bad_rows.counts.copy()
+            bad.pop(BadRow.ABSURD_TIME, None)
+            yield read, bad
 
     def _taken(
         self,
@@ -285,8 +300,8 @@ class _Ingest:
         absurd = (times < _LONG_AGO) | (times > self._now + MICROSECONDS["d"])
         earlier = ~absurd & (times < settings.start)
         later = ~absurd & (times >= settings.begins(reached))
-        self._bad_rows.add("absurd time", int(absurd.sum()), where)
-        for name, rows in (("earlier", earlier), ("later", later)):
+        self._bad_rows.add(BadRow.ABSURD_TIME, int(absurd.sum()), where)
+        for name, rows in (("earlier", earlier), ("later", later), (BadRow.ABSURD_TIME, absurd)):
             tally[name] = tally.get(name, 0) + int(rows.sum())
         tally["read"] = tally.get("read", 0) + batch.num_rows
         taken = ~(absurd | earlier | later)
@@ -296,7 +311,8 @@ class _Ingest:
             return batch
         names = batch.column(USER).dictionary_encode()
         codes = names.indices.to_numpy()
-        _, first = np.unique(codes, return_index=True)
+        first = np.empty(len(names.dictionary), np.int64)
+        first[codes[::-1]] = np.arange(len(codes))[::-1]
         # Whoever comes with data of a period that was counted already is counted with the next.
         periods = np.maximum(settings.period(times[first]), state.until)
         numbers = users.number(names.dictionary.to_pylist(), periods)
@@ -315,7 +331,8 @@ class _Ingest:
                 state.groups.end_period(period, count)
             if users.count > before:
                 with self._store.writing(_piece(state.pieces)) as path:
-                    parquet.write_table(users.since(before), path)
+                    kept = pa.Table.from_batches(self._staging.users(progress.runs))
+                    parquet.write_table(kept, path)
                 state.pieces += 1
         state.writing = {
             "plan": progress.plan,
@@ -324,6 +341,7 @@ class _Ingest:
             "tally": progress.tally,
         }
         state.until = reached
+        self._store.settle("users", "staging")
         state.save(self._store)
 
     # Writing
@@ -340,13 +358,17 @@ class _Ingest:
             pile = Pile(folder)
             self._sort(state, users, pile)
             blocks = pile.blocks()
-            for done, block in enumerate(blocks):
+
+            def write(block: int) -> Added:
+                rows, file = partial(pile.rows, block), portions.portion(block).file
+                return extend(self._store, file, schema, rows, state.settings)
+
+            for done, rows in enumerate(in_order(write, blocks)):
                 self._told("writing", done, len(blocks))
-                file = portions.portion(block).file
-                rows = extend(self._store, file, schema, partial(pile.rows, block), state.settings)
                 tally["added"] += rows.rows
                 tally["duplicates"] += rows.duplicates
                 tally["beyond bounds"] += rows.beyond_bounds
+        self._store.settle("blocks", "")
         count = self._publish(state)
         new = self._register(state, schema)
         state.writing = None
@@ -358,14 +380,19 @@ class _Ingest:
         assert state.writing is not None
         portions, settings = state.portions, state.settings
         groups = None if state.counter is None else portions.groups_of(users.periods)
-        for number in range(state.writing["runs"]):
-            self._told("sorting", number, state.writing["runs"])
-            rows = self._staging.run(number)
-            whose = None
+        runs = state.writing["runs"]
+
+        def write(number: int) -> list[int]:
+            rows, whose = self._staging.run(number), None
             if groups is not None:
                 whose = groups[rows.column(_NUMBER).to_numpy()]
                 rows = rows.drop_columns(_NUMBER)
-            pile.add(rows, portions.blocks_of(settings.period(_times(rows)), whose))
+            blocks = portions.blocks_of(settings.period(_times(rows)), whose)
+            return pile.write(number, rows, blocks)
+
+        for number, slices in enumerate(in_order(write, range(runs))):
+            self._told("sorting", number, runs)
+            pile.add(number, slices)
 
     def _publish(self, state: State) -> PublishedCount | None:
         """Tell how many users there are: the noisy count, and never the true one."""

@@ -6,6 +6,7 @@ of another is written over.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,7 +18,6 @@ import pyarrow.ipc
 import pyarrow.parquet as parquet
 
 from privatekube_kfp.data.store import Store
-from privatekube_kfp.data.users import Users
 
 _JOURNAL = "staging/journal.json"
 
@@ -48,22 +48,22 @@ class Staging:
         return Progress(plan)
 
     def add(self, batches: Sequence[pa.RecordBatch], users: pa.Table, reached: Progress) -> None:
-        """Stage a run and its new users; `reached` says how far the input is read with it."""
-        with self._store.writing(_run(reached.runs)) as path:
+        """Stage a run and its new users; `reached` says how far the input is read with this run."""
+        with self._store.writing(_run(reached.runs - 1)) as path:
             _write_batches(path, batches)
-        with self._store.writing(_users(reached.runs)) as path:
+        with self._store.writing(_users(reached.runs - 1)) as path:
             parquet.write_table(users, path)
-        reached.runs += 1
         self._store.write_json(_JOURNAL, vars(reached))
 
     def run(self, number: int) -> pa.Table:
         with self._store.reading(_run(number)) as opened:
             return pyarrow.ipc.open_stream(opened).read_all()
 
-    def add_users_to(self, users: Users, runs: int) -> None:
+    def users(self, runs: int) -> Iterator[pa.RecordBatch]:
+        """Who was new in these runs."""
         for number in range(runs):
             with self._store.reading(_users(number)) as opened:
-                users.add_kept(parquet.read_table(opened))
+                yield from parquet.read_table(opened).to_batches()
 
     def clear(self) -> None:
         self._store.remove("staging")
@@ -93,27 +93,34 @@ class Pile:
         self._folder = folder
         self._files: list[Any] = []
         self._slices: dict[int, list[tuple[int, int]]] = {}
+        self._reading = threading.Lock()
 
-    def add(self, rows: pa.Table, blocks: Any) -> None:
-        """A run's rows, with the number of each one's block."""
+    def add(self, number: int, slices: Sequence[int]) -> None:
+        """The next run, which was written with its blocks in this order."""
+        for position, block in enumerate(slices):
+            self._slices.setdefault(block, []).append((number, position))
+        self._files.append(pyarrow.ipc.open_file(pa.OSFile(self._path(number), "rb")))
+
+    def _path(self, number: int) -> str:
+        return str(self._folder / f"{number:06d}.arrow")
+
+    def write(self, number: int, rows: pa.Table, blocks: Any) -> list[int]:
+        """Write a run's rows block by block; which block each batch is of."""
         if (blocks[1:] < blocks[:-1]).any():
             order = blocks.argsort(kind="stable")
             rows, blocks = rows.take(order), blocks[order]
         (edges,) = (blocks[1:] != blocks[:-1]).nonzero()
         starts = [0, *(edges + 1).tolist(), len(blocks)]
-        path = self._folder / f"{len(self._files):06d}.arrow"
+        slices: list[int] = []
         with (
-            pa.OSFile(str(path), "wb") as opened,
+            pa.OSFile(self._path(number), "wb") as opened,
             pyarrow.ipc.new_file(opened, rows.schema) as writer,
         ):
-            written = 0
             for start, end in pairwise(starts):
-                slices = self._slices.setdefault(int(blocks[start]), [])
                 for batch in rows.slice(start, end - start).to_batches():
                     writer.write_batch(batch)
-                    slices.append((len(self._files), written))
-                    written += 1
-        self._files.append(pyarrow.ipc.open_file(pa.OSFile(str(path), "rb")))
+                    slices.append(int(blocks[start]))
+        return slices
 
     def blocks(self) -> list[int]:
         return sorted(self._slices)
@@ -121,4 +128,6 @@ class Pile:
     def rows(self, block: int) -> Iterator[pa.RecordBatch]:
         """The rows of a block, in the order in which they came."""
         for file, number in self._slices.get(block, ()):
-            yield self._files[file].get_batch(number)
+            with self._reading:
+                batch = self._files[file].get_batch(number)
+            yield batch

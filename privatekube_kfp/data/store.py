@@ -129,11 +129,17 @@ class Store:
                 if self.is_local:
                     _sync(partial)
                     os.replace(partial, target)
-                    _sync(target.parent)
                 else:
                     self._files.put_file(str(partial), self._path(name))
             finally:
                 partial.unlink(missing_ok=True)
+
+    def settle(self, *folders: str) -> None:
+        """See to it that what was written into these folders is there after a power failure."""
+        if self.is_local:
+            for folder in folders:
+                if os.path.isdir(self._path(folder)):
+                    _sync(Path(self._path(folder)))
 
     def remove(self, name: str) -> None:
         """A file or a whole folder; nothing if it is not there."""

@@ -106,7 +106,7 @@ def test_killed_at_random_moments(tmp_path, semantic):
 def test_a_million_reviews_killed_fifty_times(tmp_path):
     source = sample_file(tmp_path, 1_000_000)
     _, interrupted = kill_often(
-        tmp_path, "user", source, 50, days=91, interval=7, run_bytes=64 * 1024 * 1024
+        tmp_path, "user", source, 50, days=91, interval=7, run_bytes=32 * 1024 * 1024
     )
     assert {"reading", "writing"} <= interrupted
 
@@ -119,7 +119,7 @@ def test_memory_does_not_grow_with_the_input(tmp_path, semantic):
     for rows in (500_000, 2_000_000):
         source = sample_file(tmp_path, rows)
         place = Place(
-            tmp_path / f"{rows}", semantic, source, days=91, interval=7, run_bytes=64 * 1024 * 1024
+            tmp_path / f"{rows}", semantic, source, days=91, interval=7, run_bytes=32 * 1024 * 1024
         )
         peaks.append(int(place.finish().split()[-1]))
         shutil.rmtree(place.folder)
