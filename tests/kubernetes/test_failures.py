@@ -1,6 +1,7 @@
 """Leaders that are frozen, servers that restart, watches that break: never more than there is."""
 
 import gc
+import itertools
 import os
 import random
 import signal
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from privatekube_kfp.core.unlocking import AtOnce, ByPipelines
-from privatekube_kfp.ledger.kubernetes.api import CLAIMS, LEASES, STREAMS, Api
+from privatekube_kfp.ledger.kubernetes.api import CLAIMS, LEASES, STREAMS, Api, _NoAnswer
 from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
 from privatekube_kfp.ledger.kubernetes.objects import claim_object
 from privatekube_kfp.ledger.requests import ConsumeRequest, ReleaseRequest
@@ -236,6 +237,31 @@ def test_watches_that_break_lose_nothing(control_plane, namespace, ledger):
         ledger.submit("c0", ConsumeRequest("consume"))
         ledger.submit("c1", ReleaseRequest("release"))
         assert ledger.submit("late", ask("0.1", "b")).done
+        assert_sound(ledger)
+
+
+class BusyApi(Api):
+    """A server that has no time for every other watch."""
+
+    watches = itertools.count()
+
+    def _send(self, verb, *args, **kwargs):
+        if verb == "watch" and next(self.watches) % 2 == 0:
+            raise _NoAnswer("503: server is starting")
+        return super()._send(verb, *args, **kwargs)
+
+
+def test_watches_that_get_no_answer_lose_nothing(control_plane, namespace, ledger):
+    with (
+        running(control_plane, namespace, make_api=BusyApi),
+        KubernetesLedger(BusyApi(control_plane.client), namespace, answer_within=180) as busy,
+    ):
+        busy.create_stream(basic_stream(unlocking=AtOnce()))
+        busy.create_block("b", "s")
+        for number in range(4):
+            assert busy.submit(f"c{number}", ask("0.1", "b")).done
+            assert busy.submit(f"c{number}", ConsumeRequest("consume")).done
+        busy.retire_block("b")
         assert_sound(ledger)
 
 

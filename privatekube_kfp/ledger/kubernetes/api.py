@@ -200,7 +200,8 @@ class Api:
     ) -> Watching:
         """What changes from `version` on. Ends after so many seconds; `Expired` if it is too old.
 
-        Not repeated: the caller knows what it has seen, and watches on from there.
+        Not repeated, `Unreachable` at once: the caller knows what it has seen, and watches on from
+        there.
         """
         query = [
             ("watch", "true"),
@@ -210,9 +211,12 @@ class Api:
         ]
         if name is not None:
             query.append(("fieldSelector", f"metadata.name={name}"))
-        response = self._send(
-            "watch", kind, "GET", kind.path(namespace), query=query, timeout=(10, seconds + 15)
-        )
+        try:
+            response = self._send(
+                "watch", kind, "GET", kind.path(namespace), query=query, timeout=(10, seconds + 15)
+            )
+        except _NoAnswer as failed:
+            raise _unreachable(failed) from failed
         return Watching(response, kind)
 
     # Writing
@@ -277,9 +281,7 @@ class Api:
             except _NoAnswer as failed:
                 wait = max(pause * random.uniform(0.5, 1.0), failed.retry_after)
                 if self._monotonic() + wait > give_up or not self._keep_trying():
-                    raise Unreachable(
-                        Reason.CLUSTER_UNREACHABLE, f"the cluster gave no answer: {failed}"
-                    ) from failed
+                    raise _unreachable(failed) from failed
                 self._retried(kind.label)
                 self._sleep(wait)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -388,6 +390,10 @@ class _NoAnswer(Exception):
     def __init__(self, what: str, retry_after: float = 0.0) -> None:
         super().__init__(what)
         self.retry_after = retry_after
+
+
+def _unreachable(failed: _NoAnswer) -> Unreachable:
+    return Unreachable(Reason.CLUSTER_UNREACHABLE, f"the cluster gave no answer: {failed}")
 
 
 def _message(body: bytes) -> str:
