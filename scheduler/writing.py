@@ -272,14 +272,18 @@ class Writer:
         The claims were seen to be there after the block's version was known. Had one been folded
         and gone before, it would not have been there; if it is folded meanwhile, the version is
         another. After a conflict both are therefore read again, in this order.
+
+        Returns the block with them in it, whoever wrote that: it may be this very call, whose
+        answer got lost. None if it is gone, or known to have them.
         """
         known = register.blocks[name]
         version, folded = known.version, known.folded
+        fresh: Object | None = None
         left = dict(leaving)
         while True:
             left = {uid: part for uid, part in left.items() if uid not in folded.claims}
             if not left:
-                return None
+                return fresh
             more = replace(folded, claims=folded.claims | left.keys())
             for _, spent, arrived in left.values():
                 more = more.plus(spent, arrived)

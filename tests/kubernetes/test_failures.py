@@ -11,11 +11,11 @@ import time
 import pytest
 
 from privatekube_kfp.core.unlocking import AtOnce, ByPipelines
-from privatekube_kfp.ledger.kubernetes.api import CLAIMS, LEASES, STREAMS, Api, _NoAnswer
+from privatekube_kfp.ledger.kubernetes.api import BLOCKS, CLAIMS, LEASES, STREAMS, Api, _NoAnswer
 from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
 from privatekube_kfp.ledger.kubernetes.objects import claim_object
 from privatekube_kfp.ledger.requests import ConsumeRequest, ReleaseRequest
-from tests.contract.world import ask, basic_stream
+from tests.contract.world import ask, basic_stream, spend
 from tests.scheduler.dying import Nursery
 from tests.scheduler.running import clean, install, running, start_process, until
 
@@ -263,6 +263,52 @@ def test_watches_that_get_no_answer_lose_nothing(control_plane, namespace, ledge
             assert busy.submit(f"c{number}", ConsumeRequest("consume")).done
         busy.retire_block("b")
         assert_sound(ledger)
+
+
+class ForgetfulApi(Api):
+    """A server that does what it is told, but often its answer is lost: then it is told again."""
+
+    rng = random.Random(5)
+
+    def _send(self, verb, kind, method, *args, **kwargs):
+        if method != "GET" and self.rng.random() < 0.5:
+            super()._send(verb, kind, method, *args, **kwargs)
+        return super()._send(verb, kind, method, *args, **kwargs)
+
+
+def test_writes_whose_answers_are_lost_count_once(control_plane, namespace, ledger):
+    names = [f"c{number}" for number in range(10)]
+    with (
+        running(control_plane, namespace, make_api=ForgetfulApi),
+        KubernetesLedger(ForgetfulApi(control_plane.client), namespace, answer_within=180) as mine,
+    ):
+        mine.create_stream(basic_stream(unlocking=ByPipelines(10)))
+        for block in "abc":
+            mine.create_block(block, "s")
+        for name in names:
+            assert mine.submit(name, ask("0.1", "a", "b")).done
+            assert mine.submit(name, spend("0.03", "some")).done
+        for name in names[:5]:
+            assert mine.submit(name, ReleaseRequest("release")).done
+        api = mine._api
+        for number, name in enumerate(names, 1):
+            api.delete(CLAIMS, api.get(CLAIMS, name, namespace))
+            until(lambda name=name: api.find(CLAIMS, name, namespace) is None)
+            until(lambda: not any(_folded(ledger, block)["claims"] for block in "ab"))
+            for block in "ab":
+                assert _folded(ledger, block)["consumed"]["epsilon"] == f"{0.03 * number:.2g}"
+                assert _folded(ledger, block)["arrivals"] == number
+        assert_sound(ledger)
+        mine.retire_block("c")
+        api.delete(BLOCKS, api.get(BLOCKS, "c"))
+        until(lambda: api.find(BLOCKS, "c") is None)
+        mine.create_stream(basic_stream("t"))
+        mine.delete_stream("t")
+        assert_sound(ledger)
+
+
+def _folded(ledger, block):
+    return {"claims": (), **ledger._api.get(BLOCKS, block)["status"].get("folded", {})}
 
 
 class LateApi(Api):
