@@ -72,6 +72,7 @@ class Follower(threading.Thread):
         self._restarted = restarted
         self._stopped = threading.Event()
         self._watching: Watching | None = None
+        self._pause = _FIRST_PAUSE
 
     def stop(self) -> None:
         self._stopped.set()
@@ -80,34 +81,33 @@ class Follower(threading.Thread):
             watching.close()
 
     def run(self) -> None:
-        pause = _FIRST_PAUSE
         while not self._stopped.is_set():
             try:
                 if self._version is None:
                     objects, self._version = self._api.list_all(self._kind)
                     self._inbox.put(Relisted(self._kind, objects))
                 self._watch(self._version)
-                pause = _FIRST_PAUSE
+                self._pause = _FIRST_PAUSE
                 cause = "closed"
             except Expired:
                 self._version = None
                 cause = "expired"
             except NotFound:
+                cause = "missing"
                 if self._if_missing is not None:
                     self._stopped.wait(self._if_missing)
-                cause = "missing"
+                else:
+                    self._rest()
             except LedgerError as error:
                 cause = "failed"
                 if not self._stopped.is_set():
                     log.warning("following %s: %s", self._kind.label, error.message)
-                    self._stopped.wait(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    self._rest()
             except Exception:
                 cause = "failed"
                 log.exception("following %s; it goes on from a new list", self._kind.label)
                 self._version = None
-                self._stopped.wait(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                self._rest()
             if not self._stopped.is_set():
                 self._restarted(self._kind.label, cause)
 
@@ -119,3 +119,9 @@ class Follower(threading.Thread):
             if change.type != "BOOKMARK":
                 self._inbox.put(Seen(self._kind, change))
             self._version = change.version
+            self._pause = _FIRST_PAUSE
+
+    def _rest(self) -> None:
+        """For longer each time, until there is an answer again: others wait for the server too."""
+        self._stopped.wait(self._pause)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
