@@ -81,13 +81,14 @@ def running(control_plane, namespace, clock=system_clock, *, token=None, make_ap
         client.configuration.connection_pool_maxsize = 16
         return kubernetes.client.ApiClient(client.configuration)
 
+    # Its terms end when a test ends them, not when a slow machine lets the lease run out.
     election = Election(
         Api(connect, patience=1.0),
         namespace,
         "scheduler",
         f"test-{uuid.uuid4().hex[:8]}",
-        duration=3.0,
-        renew_deadline=2.0,
+        duration=120.0,
+        renew_deadline=90.0,
         retry=0.3,
     )
     scheduler = Scheduler(
