@@ -40,10 +40,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class Relisted:
-    """All objects of a kind, after changes may have been missed."""
+    """All objects of a kind as of a version, after changes may have been missed."""
 
     kind: Resource
     objects: list[Object]
+    version: str
 
 
 class Follower(threading.Thread):
@@ -85,7 +86,7 @@ class Follower(threading.Thread):
             try:
                 if self._version is None:
                     objects, self._version = self._api.list_all(self._kind)
-                    self._inbox.put(Relisted(self._kind, objects))
+                    self._inbox.put(Relisted(self._kind, objects, self._version))
                 self._watch(self._version)
                 self._pause = _FIRST_PAUSE
                 cause = "closed"

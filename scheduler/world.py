@@ -75,12 +75,14 @@ class World:
         """Blocks and claims by the name of a stream that is not there."""
         self._stream_of: dict[str, str] = {}
         """Which stream a block or claim is in, by its uid."""
+        self._now = 0
+        """The time of the cycle: requests that came in it, for now or never, are decided then."""
 
     def begin(
         self, streams: list[Object], list_rest: Callable[[], tuple[list[Object], list[Object]]]
     ) -> None:
         """Take every stream over, and only then read what blocks and claims there are."""
-        now = self._clock()
+        self._now = now = self._clock()
         for obj in streams:
             self._open(obj, now)
         blocks, claims = list_rest()
@@ -98,6 +100,7 @@ class World:
 
     def take_in(self, news: list[Seen | Relisted], now: int) -> None:
         """Streams, then blocks, then claims: each needs the former."""
+        self._now = now
         adopted = False
         for item in sorted(news, key=lambda item: _EACH_NEEDS_THE_FORMER[item.kind]):
             if item.kind is CLAIMS and not adopted:
@@ -111,7 +114,10 @@ class World:
         self._publish_counts()
 
     def _changes(self, item: Seen | Relisted) -> Iterator[Change]:
-        """What a relist means: all that is there may be new, all that is not there is gone."""
+        """What a relist means: all that is there may be new, all that is not there is gone.
+
+        Unless it is known in a later version than the list's, from `_look_again`.
+        """
         if isinstance(item, Seen):
             yield item.change
             return
@@ -120,7 +126,7 @@ class World:
             return
         there = {obj["metadata"]["uid"] for obj in item.objects}
         for obj in self._known_objects(item.kind):
-            if obj["metadata"]["uid"] not in there:
+            if obj["metadata"]["uid"] not in there and not is_newer(version_of(obj), item.version):
                 yield Change("DELETED", obj)
         for obj in item.objects:
             yield Change("MODIFIED", obj)
@@ -131,15 +137,9 @@ class World:
             if kind is STREAMS:
                 known.append(register.obj)
             elif kind is BLOCKS:
-                known += [
-                    {"metadata": {"name": name, "uid": block.uid}}
-                    for name, block in register.blocks.items()
-                ]
+                known += [{"metadata": block.metadata} for block in register.blocks.values()]
             elif kind is CLAIMS:
-                known += [
-                    {"metadata": {"name": c.name, "namespace": c.namespace, "uid": c.uid}}
-                    for c in register.claims.values()
-                ]
+                known += [{"metadata": claim.metadata} for claim in register.claims.values()]
         return known
 
     def _carefully(self, kind: Resource, change: Change, now: int) -> None:
@@ -444,12 +444,11 @@ class World:
     def _look_again(self, register: Register) -> bool:
         """Whether a fresh list has blocks that the watch has not brought yet."""
         objects, _ = self._api.list_all(BLOCKS)
-        now = self._clock()
         for obj in objects:
             if stream_of(obj) == register.name:
                 self._stream_of.setdefault(obj["metadata"]["uid"], register.name)
-                register.see_block(obj, register.time(now))
-        return self._adopt_blocks(now)
+                register.see_block(obj, register.time(self._now))
+        return self._adopt_blocks(self._now)
 
     def _see_claim(self, change: Change, now: int) -> None:
         obj = change.object

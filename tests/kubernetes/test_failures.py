@@ -10,14 +10,32 @@ import time
 
 import pytest
 
+from privatekube_kfp.core.errors import Reason
+from privatekube_kfp.core.stream import Block, BlockPhase
 from privatekube_kfp.core.unlocking import AtOnce, ByPipelines
-from privatekube_kfp.ledger.kubernetes.api import BLOCKS, CLAIMS, LEASES, STREAMS, Api, _NoAnswer
+from privatekube_kfp.ledger.kubernetes.api import (
+    BLOCKS,
+    CLAIMS,
+    LEASES,
+    STREAMS,
+    Api,
+    Expired,
+    Unreachable,
+    _NoAnswer,
+)
 from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
-from privatekube_kfp.ledger.kubernetes.objects import claim_object
+from privatekube_kfp.ledger.kubernetes.objects import block_object, claim_object
 from privatekube_kfp.ledger.requests import ConsumeRequest, ReleaseRequest
 from tests.contract.world import ask, basic_stream, spend
 from tests.scheduler.dying import Nursery
-from tests.scheduler.running import clean, install, running, start_process, until
+from tests.scheduler.running import (
+    assert_verified,
+    clean,
+    install,
+    running,
+    start_process,
+    until,
+)
 
 # A server that is killed takes connections with it which urllib3 drops without closing them.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
@@ -41,8 +59,7 @@ def create(ledger, name, request):
 
 
 def assert_sound(ledger):
-    verdict = ledger.verify()
-    assert verdict.ok, verdict.difference
+    assert_verified(ledger)
     for record in ledger.blocks():
         spent = record.budget.allocated + record.budget.consumed
         assert spent.is_zero or spent.fits(record.budget.capacity, record.budget.capacity)
@@ -188,10 +205,18 @@ def test_restarts_under_load(own_control_plane, namespace, ledger, what):
             assert claims[name].responses[request] == answer
     finally:
         for process in processes:
+            until(lambda process=process: process.poll() is not None or _heeds_sigterm(process.pid))
             process.terminate()
         for process in processes:
             assert process.wait(timeout=180) == 0
         gc.collect()
+
+
+def _heeds_sigterm(pid):
+    """Whether a process has got as far as being told to stop, rather than just ended by it."""
+    with open(f"/proc/{pid}/status") as status:
+        (caught,) = [line.split()[1] for line in status if line.startswith("SigCgt:")]
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 class CutOffApi(Api):
@@ -210,9 +235,6 @@ class _CutOff:
         self._rng = rng
 
     def __iter__(self):
-        from privatekube_kfp.core.errors import Reason
-        from privatekube_kfp.ledger.kubernetes.api import Expired, Unreachable
-
         for change in self._watching:
             chance = self._rng.random()
             if chance < 0.15:
@@ -339,6 +361,41 @@ def test_a_block_is_not_adopted_into_a_stream_of_the_past(control_plane, namespa
         ledger.create_stream(basic_stream(epsilon="2", unlocking=AtOnce()))
         ledger.create_block("b", "s")
         assert ledger.submit("c", ask("2", "b")).done
+        assert_sound(ledger)
+
+
+class SlowListApi(Api):
+    """Whoever follows the blocks has to list them anew, and is slow to hand the list over."""
+
+    expired = False
+    listed = threading.Event()
+    go_on = threading.Event()
+
+    def watch(self, kind, *args, **kwargs):
+        if kind is BLOCKS and not SlowListApi.expired:
+            SlowListApi.expired = True
+            raise Expired(Reason.CLUSTER_UNREACHABLE, "too old")
+        return super().watch(kind, *args, **kwargs)
+
+    def list_all(self, kind, *args, **kwargs):
+        found = super().list_all(kind, *args, **kwargs)
+        if threading.current_thread().name == "following-blocks":
+            self.listed.set()
+            self.go_on.wait()
+        return found
+
+
+def test_a_block_that_is_newer_than_a_list_is_not_gone(control_plane, namespace, ledger):
+    with running(control_plane, namespace, make_api=SlowListApi):
+        assert SlowListApi.listed.wait(180)
+        ledger.create_stream(basic_stream(unlocking=AtOnce()))
+        ledger._api.create(BLOCKS, block_object(Block("b", "s", 0)))
+        create(ledger, "c", ask("0.4", "b"))
+        until(lambda: phases(ledger) == {"c": "Allocated"})
+        SlowListApi.go_on.set()
+        ledger.create_block("later", "s")
+        assert ledger.block("b").phase is BlockPhase.ACTIVE
+        assert ledger.submit("d", ask("0.4", "b")).done
         assert_sound(ledger)
 
 

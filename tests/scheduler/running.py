@@ -72,6 +72,17 @@ def until(holds, timeout=180.0):
         time.sleep(0.02)
 
 
+def assert_verified(ledger, timeout=180.0):
+    """The audit finds nothing, as soon as what blocks show has caught up with the claims.
+
+    The audit itself waits for that, but not for schedulers that have yet to start, or to notice
+    that the leader was killed.
+    """
+    give_up = time.monotonic() + timeout
+    while not (verdict := ledger.verify()).ok:
+        assert time.monotonic() < give_up, verdict.difference
+
+
 @contextlib.contextmanager
 def running(control_plane, namespace, clock=system_clock, *, token=None, make_api=Api, **habits):
     """A scheduler in a thread of this process, leading."""
@@ -132,6 +143,9 @@ class SettledLedger(KubernetesLedger):
     """Looks only once the scheduler has come to rest: then all that it shows is up to date."""
 
     scheduler = None
+
+    def __init__(self, *args, answer_within=180.0, **how):
+        super().__init__(*args, answer_within=answer_within, **how)
 
     def _settle(self):
         settle(self.scheduler)
