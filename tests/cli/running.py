@@ -63,7 +63,7 @@ def in_own_process(
         env=environment(),
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=180,
         check=False,
         **options,
     )

@@ -53,7 +53,7 @@ def test_a_scheduler_says_so_too(tmp_path):
         cwd=TOP,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"scheduler: {tmp_path / 'broken'} cannot be used: ")

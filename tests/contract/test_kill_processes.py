@@ -17,7 +17,7 @@ from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 from tests.contract.kill_worker import BLOCKS
 from tests.contract.world import basic_stream, renyi_stream
-from tests.scheduler.running import clean, install, start_process
+from tests.scheduler.running import assert_verified, clean, install, start_process
 
 PROCESSES = 8
 TOP = Path(__file__).parents[2]
@@ -77,8 +77,7 @@ def work_and_kill(address, folder, claims, kills, others=(), env=None):
 
 
 def assert_all_is_told_and_sound(ledger, folder, claims_each):
-    verdict = ledger.verify()
-    assert verdict.ok, verdict.difference
+    assert_verified(ledger)
     claims = {claim.name: claim for claim in ledger.claims()}
     assert len(claims) == PROCESSES * claims_each
     assert any(claim.responses["allocate"].denied for claim in claims.values())

@@ -113,7 +113,7 @@ def test_sessions_in_a_cluster(page, tmp_path, control_plane, namespace):
         run_sessions(page, tmp_path, env)
     finally:
         scheduler.terminate()
-        assert scheduler.wait(timeout=30) == 0
+        assert scheduler.wait(timeout=180) == 0
         clean(control_plane)
 
 

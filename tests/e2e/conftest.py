@@ -20,7 +20,7 @@ from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 from privatekube_kfp.ledger.streams import StreamSpec
 from tests.kubernetes.fixtures import binaries, control_plane, namespace  # noqa: F401
-from tests.scheduler.running import clean, install, start_process
+from tests.scheduler.running import assert_verified, clean, install, start_process
 
 HERE = Path(__file__).parent
 TOP = HERE.parents[1]
@@ -103,12 +103,12 @@ class Place:
     def epsilons(self, day):
         """Allocated and consumed, as the claims say."""
         self.ledger.tend()
+        assert_verified(self.ledger)
         budget = self.ledger.block(day).budget
         return tuple(part.to_json()["epsilon"] for part in (budget.allocated, budget.consumed))
 
     def verify(self):
-        verdict = self.ledger.verify()
-        assert verdict.ok, verdict.difference
+        assert_verified(self.ledger)
 
 
 def _text(value):

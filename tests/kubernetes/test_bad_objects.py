@@ -788,7 +788,7 @@ class Machine:
 
     def __exit__(self, *_):
         self.scheduler.stop()
-        self._thread.join(30)
+        self._thread.join(180)
         assert not self._thread.is_alive()
 
 

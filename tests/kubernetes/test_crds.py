@@ -141,7 +141,7 @@ def installed(control_plane):
     done = control_plane.kubectl("apply", "-k", str(CRDS), "--validate=false", "-o", "name")
     assert done.returncode == 0, done.stderr
     names = done.stdout.split()
-    waited = control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    waited = control_plane.kubectl("wait", "--for=condition=Established", "--timeout=150s", *names)
     assert waited.returncode == 0, waited.stderr
     return names
 
@@ -403,7 +403,7 @@ def test_explain_shows_the_descriptions(control_plane, installed, plural, path):
     texts = [" ".join(each["description"].split()) for each in shown if "description" in each]
     texts = [text for text in texts if path or not text.startswith(SERVERS_OWN)]
     what = ".".join(filter(None, [plural, path]))
-    deadline = time.monotonic() + 60  # The server publishes a schema a moment later.
+    deadline = time.monotonic() + 180  # The server publishes a schema a moment later.
     while True:
         done = control_plane.kubectl("explain", what)
         said = " ".join(done.stdout.split())

@@ -27,6 +27,7 @@ from privatekube_kfp.cli import main
 from privatekube_kfp.cli.install import NAMESPACE, manifests
 from tests.kubernetes.control_plane.cluster import ControlPlane
 from tests.kubernetes.test_crds import example
+from tests.scheduler.running import until
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "scheduler/deploy"
@@ -513,7 +514,7 @@ def test_the_scheduler_works_with_the_role_and_arguments_it_is_given(fresh, inst
             fresh.apply(claim)
             objects = CustomObjectsApi(fresh.admin)
             where = ("privatekube.io", "v1alpha1", "default", "privacyclaims", "train")
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 180
             phase = None
             while phase != "Allocated" and time.monotonic() < deadline and process.poll() is None:
                 time.sleep(0.1)
@@ -523,17 +524,22 @@ def test_the_scheduler_works_with_the_role_and_arguments_it_is_given(fresh, inst
             said = log.read()
             assert phase == "Allocated", said
             assert found["metadata"]["finalizers"]
-            gone = fresh.kubectl("delete", "pclaim", "train", "--timeout=30s")
+            gone = fresh.kubectl("delete", "pclaim", "train", "--timeout=100s")
             assert gone.returncode == 0, gone.stderr
             lease = CoordinationV1Api(fresh.admin).read_namespaced_lease(
                 "privatekube-scheduler", NAMESPACE
             )
             assert lease.spec.holder_identity == "a-pod"
-            events = CoreV1Api(fresh.admin).list_namespaced_event("default").items
-            assert "Allocated" in [event.reason for event in events]
+            core = CoreV1Api(fresh.admin)
+            until(
+                lambda: (
+                    "Allocated"
+                    in [event.reason for event in core.list_namespaced_event("default").items]
+                )
+            )
         finally:
             process.terminate()
-            code = process.wait(30)
+            code = process.wait(180)
         log.seek(0)
         said = log.read()
     assert code == 0, said

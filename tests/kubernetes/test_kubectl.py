@@ -16,7 +16,7 @@ def seen(control_plane, namespace):
     install(control_plane)
     with (
         running(control_plane, namespace) as scheduler,
-        KubernetesLedger(Api(control_plane.client), namespace) as ledger,
+        KubernetesLedger(Api(control_plane.client), namespace, answer_within=180) as ledger,
     ):
         ledger.create_stream(basic_stream("clicks", unlocking=ByPipelines(4)))
         ledger.create_stream(renyi_stream("reviews"))

@@ -29,7 +29,9 @@ def test_a_day_of_virtual_time(control_plane, namespace, monkeypatch):
     kept = []
     with (
         running(control_plane, namespace, clock, keep_finished=HOUR) as scheduler,
-        KubernetesLedger(Api(control_plane.client), namespace, clock=clock) as ledger,
+        KubernetesLedger(
+            Api(control_plane.client), namespace, answer_within=180, clock=clock
+        ) as ledger,
     ):
         ledger.create_stream(basic_stream("s", epsilon="100", unlocking=AtOnce()))
         ledger.create_stream(basic_stream("t", unlocking=ByTime(48 * HOUR, HOUR)))

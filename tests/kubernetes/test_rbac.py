@@ -264,7 +264,7 @@ def test_nothing_outside_of_the_group(users, own, namespace, role):
 
 def test_built_in_viewers_see_claims_of_their_namespace(users, own, namespace):
     viewer = users["view"]
-    deadline = time.monotonic() + 30  # A controller copies the rules.
+    deadline = time.monotonic() + 180  # A controller copies the rules.
     while not viewer.may("list", GROUP, CLAIMS, own) and time.monotonic() < deadline:
         time.sleep(0.2)
     for verb in VERBS:

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from privatekube_kfp.ledger.kubernetes.api import CLAIMS, EVENTS, Api
+from privatekube_kfp.ledger.kubernetes.api import CLAIMS, EVENTS, Api, Conflict
 from tests.contract.world import ManualClock, basic_stream
 from tests.scheduler.running import SettledLedger, clean, install, running, until
 
@@ -68,15 +68,22 @@ class World:
         return self.create(CLAIMS, name, {"stream": stream, "requests": list(requests), **spec})
 
     def edit(self, kind, name, change):
-        """Change an object's spec or metadata in place, as with `kubectl edit`."""
-        obj = self.find(kind, name)
-        change(obj)
-        return self.api.replace(kind, obj)
+        """Change an object's spec or metadata in place, as with `kubectl edit`.
+
+        The scheduler may write to it at the same time: then the newer version is changed.
+        """
+        while True:
+            obj = self.find(kind, name)
+            change(obj)
+            with contextlib.suppress(Conflict):
+                return self.api.replace(kind, obj)
 
     def edit_status(self, kind, name, change):
-        obj = self.find(kind, name)
-        change(obj["status"])
-        return self.api.replace_status(kind, obj)
+        while True:
+            obj = self.find(kind, name)
+            change(obj["status"])
+            with contextlib.suppress(Conflict):
+                return self.api.replace_status(kind, obj)
 
     def delete(self, kind, name):
         self.api.delete(kind, self.find(kind, name))
@@ -86,7 +93,7 @@ class World:
 
     def remove_by_force(self, kind, name):
         """What an administrator does who takes the finalizer for something that is stuck."""
-        self.api.patch(kind, self.find(kind, name), {"metadata": {"finalizers": []}})
+        self.edit(kind, name, lambda obj: obj["metadata"].update(finalizers=[]))
         self.delete(kind, name)
         assert self.is_gone(kind, name)
 

@@ -35,7 +35,7 @@ _HOW = (
     "Put prometheus and promtool on the PATH, or run on Debian 12, where they are taken from "
     "Debian's package, without root and without installing it."
 )
-_READY_SECONDS = 60
+_READY_SECONDS = 180
 _GRACE_SECONDS = 5
 
 Result = list[tuple[dict[str, str], float]]
@@ -152,7 +152,7 @@ class Prometheus:
         ]
 
     def query_until(
-        self, promql: str, predicate: Callable[[Result], bool], timeout: float = 60
+        self, promql: str, predicate: Callable[[Result], bool], timeout: float = 180
     ) -> Result:
         """Ask again and again until the predicate holds of the result, and return it.
 
@@ -166,7 +166,7 @@ class Prometheus:
             time.sleep(0.1)
         return result
 
-    def next_scrape(self, target: str, timeout: float = 60) -> float:
+    def next_scrape(self, target: str, timeout: float = 180) -> float:
         """The time of a scrape of `target` that began after this call and got an answer.
 
         Ask for ranges at that time: they end with a sample then, and nothing beyond is guessed.

@@ -99,7 +99,7 @@ class Cluster:
         *args: str,
         kubeconfig: Path | None = None,
         input: str | None = None,
-        timeout: float = 120,
+        timeout: float = 180,
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl to its end, whether it succeeds or not; `input` is its standard input."""
         return subprocess.run(
@@ -138,7 +138,7 @@ class Cluster:
         ).split()
         defined = [name for name in applied if name.startswith("customresourcedefinition.")]
         if defined:
-            self._checked("wait", "--for=condition=Established", "--timeout=60s", *defined)
+            self._checked("wait", "--for=condition=Established", "--timeout=150s", *defined)
         return applied
 
     def token(self, namespace: str, service_account: str, *, seconds: int = 3600) -> str:
