@@ -159,9 +159,10 @@ class _Ingest:
             if expected is None:
                 expected, whose = source.schema, source.uri
             if source.schema != expected:
-                raise _invalid(
+                raise Invalid(
+                    Reason.WRONG_COLUMNS,
                     f"{source.uri} has the columns {_columns(source.schema)}, and {whose} has"
-                    f" {_columns(expected)}; they must be the same"
+                    f" {_columns(expected)}; they must be the same",
                 )
         assert expected is not None
         for name in (INDEX, _NUMBER):

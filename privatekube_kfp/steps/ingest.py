@@ -7,7 +7,6 @@ tells those, to whoever runs it where the data are.
 
 from __future__ import annotations
 
-import secrets
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,10 +17,7 @@ from typing import Any
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.core.unlocking import parse_duration
 from privatekube_kfp.data.ingest import ingest as bring_in
-from privatekube_kfp.data.state import State
-from privatekube_kfp.data.store import Store
 from privatekube_kfp.data.tables import DEFAULT_LIMIT, BadRows, Layout, Source, layout_named
-from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.ledger.times import parse_time
 from privatekube_kfp.steps.report import blocks_in_words, report_on_ingest
 from privatekube_kfp.steps.run import Artifact, in_a_sentence, ledger_of_run
@@ -81,7 +77,6 @@ def ingest(
     with ledger_of_run() as ledger:
         tables = _opened(_texts("sources", sources), asked)
         with _untold("one of the sources, or what was brought in before,", max_bad_rows):
-            _refuse_other_columns(ledger, stream, tables, to)
             done = bring_in(
                 ledger,
                 stream,
@@ -119,15 +114,6 @@ def _opened(uris: Sequence[str], layout: Layout) -> list[Source]:
         with _untold(f"source {number} of {len(uris)}"):
             tables.append(Source(uri, layout))
     return tables
-
-
-def _refuse_other_columns(ledger: Ledger, stream: str, tables: Sequence[Source], to: str) -> None:
-    """Before ingest does, which would name them: what JSON objects have is what people wrote."""
-    known = State.load(Store(to), ledger.stream(stream).spec, secrets.randbelow)
-    schemas = [known.schema] if known else []
-    schemas += [table.schema for table in tables]
-    if any(schema != schemas[0] for schema in schemas):
-        raise Invalid(Reason.WRONG_COLUMNS, "the sources, or what was brought in before, differ")
 
 
 @contextmanager

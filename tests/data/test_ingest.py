@@ -430,7 +430,7 @@ def test_other_columns_than_before(ledger, tmp_path):
     take_in(ledger, table(tmp_path / "in.parquet", [row("a", 0)]), tmp_path / "store", until=1)
     parquet.write_table(pa.table({"user": ["a"], "timestamp": [1]}), tmp_path / "b.parquet")
     refused(
-        Reason.INVALID_REQUEST,
+        Reason.WRONG_COLUMNS,
         r"b.parquet has the columns user \(string\), time .*, and what is there has .*rating",
         ledger,
         Source(tmp_path / "b.parquet"),

@@ -34,13 +34,19 @@ class File:
         self.size = int(self._info.get("size") or 0)
 
     def known(self) -> tuple[str, int, list[str]]:
-        """Without reading it: its place, its size, and when it changed or which version it is."""
+        """Without reading it: its place, its size, and when it changed or which version it is.
+
+        The place is whole, with any secrets in it: not to be shown.
+        """
         if self.is_local:
             version = [f"mtime={self._info.get('mtime')}"]
         else:
-            told = {name.lower().replace("_", ""): str(value) for name, value in self._info.items()}
+            told = {
+                name.lower().replace("_", "").replace("-", ""): str(value)
+                for name, value in self._info.items()
+            }
             version = [f"{name}={told[name]}" for name in _VERSIONS if told.get(name)]
-        return without_secrets(self._store.unstrip_protocol(self.path)), self.size, version
+        return self._store.unstrip_protocol(self.path), self.size, version
 
     def open(self) -> BinaryIO:
         opened: BinaryIO = self._store.open(self.path, "rb")

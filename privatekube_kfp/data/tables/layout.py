@@ -68,6 +68,8 @@ class Layout:
             if kind not in TYPES:
                 raise invalid(f"{kind!r} is no type for {name}: {', '.join(TYPES)} are")
         for name in (self.user, self.time):
+            if name in dict(self.types):
+                raise invalid(f"{name} is the user or the time, which has its own type")
             if name in (self.keep or ()):
                 raise invalid(f"{name} is kept in any case, as the user or the time")
             if name in dict(self.rename):
