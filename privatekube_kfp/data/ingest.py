@@ -129,7 +129,7 @@ class _Ingest:
                 state = State.begin(self._spec, _settings(self._spec, given), schema, randbelow)
             else:
                 state.settings.joined_with(given)
-            self._check_ledger(state)
+            self._check_registered(state)
             reached = self._check_until(state, until)
             # 2. What a killed ingest left to do.
             if state.writing is not None:
@@ -170,8 +170,9 @@ class _Ingest:
                 raise _invalid(f"a column is called {name}, which ingest keeps for its own")
         return expected
 
-    def _check_ledger(self, state: State) -> None:
-        """Refuse to register data again whose budget may have been spent on another ledger."""
+    def _check_registered(self, state: State) -> None:
+        """Refuse to register data again whose budget may have been spent on another ledger, and to
+        begin files anew that are gone."""
         known = {r.block.name: r.block for r in self._ledger.blocks(self._spec.name)}
         for block in known.values():
             if not (block.data_source or "").startswith(f"{self._store.uri}/"):
@@ -181,15 +182,17 @@ class _Ingest:
                     " into another stream"
                 )
         done = state.writing["from"] if state.writing else state.until
+        there = self._store.names("blocks")
         portions = state.portions
-        for number in portions.requestable(done):
-            if portions.portion(number).name not in known:
+        for portion in map(portions.portion, portions.requestable(done)):
+            if portion.name not in known:
                 raise PrivateKubeError(
                     Reason.LEDGER_INCONSISTENT,
-                    f"block {portions.portion(number).name} was registered, and this ledger has no"
-                    " such block; its budget may have been spent. Use the ledger that has it, or"
-                    " restore that",
+                    f"block {portion.name} was registered, and this ledger has no such block; its"
+                    " budget may have been spent. Use the ledger that has it, or restore that",
                 )
+            if f"{portion.name}.parquet" not in there:
+                raise self._store.damaged(portion.file, "is missing")
 
     def _check_until(self, state: State, until: int | None) -> int:
         """The first period of which not all data are said to be there."""
@@ -415,11 +418,12 @@ class _Ingest:
         """Let blocks be asked for whose data are whole; those without any data too."""
         known = {record.block.name for record in self._ledger.blocks(self._spec.name)}
         there = self._store.names("blocks")
-        portions = [state.portions.portion(b) for b in state.portions.requestable(state.until)]
-        new = [portion for portion in portions if portion.name not in known]
+        portions = state.portions
+        whole = map(portions.portion, portions.requestable(state.until))
+        new = [portion for portion in whole if portion.name not in known]
         for done, portion in enumerate(new):
             self._told("registering", done, len(new))
-            if portion.file.rpartition("/")[2] not in there:
+            if f"{portion.name}.parquet" not in there:
                 extend(self._store, portion.file, schema, lambda: iter(()), state.settings)
             self._ledger.create_block(
                 portion.name,

@@ -75,6 +75,13 @@ class State:
         kept = store.read_json(_FILE)
         if kept is None:
             return None
+        try:
+            return State._read(store, kept, spec, rand)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise store.damaged(_FILE, "is damaged") from error
+
+    @staticmethod
+    def _read(store: Store, kept: dict[str, Any], spec: StreamSpec, rand: RandBelow) -> State:
         if kept.get("version") != _VERSION:
             raise PrivateKubeError(
                 Reason.DATA_UNREADABLE,

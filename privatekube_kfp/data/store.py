@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import fsspec
+import pyarrow as pa
 
 from privatekube_kfp.core.errors import PrivateKubeError, Reason
 
@@ -81,10 +82,13 @@ class Store:
                 return read
         except ValueError:
             pass
-        raise PrivateKubeError(
+        raise self.damaged(name, "is damaged")
+
+    def damaged(self, name: str, how: str) -> PrivateKubeError:
+        return PrivateKubeError(
             Reason.DATA_UNREADABLE,
-            f"{self.uri_of(name)} is damaged: restore it from a copy. Without it nobody knows what"
-            " was ingested, and who was counted",
+            f"{self.uri_of(name)} {how}: restore it from a copy. Without it nobody knows what was"
+            " ingested, and who was counted",
         )
 
     def exists(self, name: str) -> bool:
@@ -101,8 +105,14 @@ class Store:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[IO[bytes]]:
-        with self._talking(name), self._files.open(self._path(name), "rb") as opened:
-            yield opened
+        """A file that is there, as far as ingest remembers."""
+        try:
+            with self._talking(name), self._files.open(self._path(name), "rb") as opened:
+                yield opened
+        except FileNotFoundError as error:
+            raise self.damaged(name, "is missing") from error
+        except pa.ArrowException as error:
+            raise self.damaged(name, "is damaged") from error
 
     # Writing
 

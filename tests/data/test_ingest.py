@@ -439,19 +439,26 @@ def test_other_columns_than_before(ledger, tmp_path):
     )
 
 
-def test_a_damaged_memory_is_no_fresh_start(ledger, tmp_path):
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"version": 1}', '{"version": 1, "stream": 3}'])
+def test_a_damaged_memory_is_no_fresh_start(ledger, tmp_path, text):
     ledger.create_stream(stream_of("event"))
     source = table(tmp_path / "in.parquet", [row("a", 0)])
     take_in(ledger, source, tmp_path / "store", until=1)
-    (tmp_path / "store/ingest.json").write_text("{")
-    refused(
-        Reason.DATA_UNREADABLE,
-        "restore it from a copy",
-        ledger,
-        source,
-        tmp_path / "store",
-        until=2,
-    )
+    (tmp_path / "store/ingest.json").write_text(text)
+    reason = Reason.DATA_UNREADABLE
+    refused(reason, r"ingest\.json (is damaged|was)", ledger, source, tmp_path / "store", until=2)
+
+
+@pytest.mark.parametrize("file", ["users/000000.parquet", "blocks/s-u00000.parquet"])
+def test_damaged_data_are_no_fresh_start(ledger, tmp_path, file):
+    ledger.create_stream(stream_of("user"))
+    source = table(tmp_path / "in.parquet", arrivals())
+    place = tmp_path / "store"
+    take_in(ledger, source, place, until=30, group_size=60)
+    (place / file).write_bytes(b"PAR1 but not quite PAR1")
+    refused(Reason.DATA_UNREADABLE, f"{file} is damaged", ledger, source, place, until=31)
+    (place / file).unlink()
+    refused(Reason.DATA_UNREADABLE, f"{file} is missing", ledger, source, place, until=31)
 
 
 def test_two_at_once_on_one_place(ledger, tmp_path):
