@@ -24,6 +24,7 @@ from kubernetes.client.exceptions import ApiException
 from privatekube_kfp.cli.install import NAMESPACE, manifests
 from privatekube_kfp.ledger.kubernetes.objects import COUNT
 from tests.kubernetes.test_crds import BLOCKS, CLAIMS, GROUP, PLURALS, STREAMS, VERSION, example
+from tests.scheduler.running import clean
 
 LEASE = "privatekube-scheduler"
 VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
@@ -126,6 +127,8 @@ def _installed(control_plane):
     kinds = "Namespace CustomResourceDefinition ServiceAccount ClusterRole ClusterRoleBinding Role"
     wanted = {*kinds.split(), "RoleBinding"}
     control_plane.apply([each for each in manifests() if each["kind"] in wanted])
+    yield
+    clean(control_plane)
 
 
 @pytest.fixture(scope="module")
