@@ -124,7 +124,7 @@ class Store:
     def writing(self, name: str) -> Iterator[Path]:
         """Where to write what becomes a file at once, if nothing is raised."""
         self.show_life()
-        with self._talking(name):
+        with self._writing(name):
             target = Path(self._path(name))
             if self.is_local:
                 partial = Path(self._path(f"staging/{target.name}.partial"))
@@ -168,7 +168,7 @@ class Store:
             return
         self.remove("staging/scratch")
         place = Path(self._path("staging/scratch"))
-        with self._talking("staging/scratch"):
+        with self._writing("staging/scratch"):
             place.mkdir(parents=True)
             try:
                 yield place
@@ -195,7 +195,7 @@ class Store:
 
     @contextmanager
     def _held_here(self) -> Iterator[None]:
-        with self._talking("lock"):
+        with self._writing("lock"):
             os.makedirs(self._root, exist_ok=True)
             lock = os.open(self._path("lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -239,6 +239,15 @@ class Store:
         with _in_words(self.uri_of(name)):
             yield
 
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        """As `_talking`; but where something is written, a missing folder is an error."""
+        try:
+            with self._talking(name):
+                yield
+        except FileNotFoundError as error:
+            raise _unusable(self.uri_of(name), error) from error
+
 
 def _sync(path: Path) -> None:
     opened = os.open(path, os.O_RDONLY)
@@ -256,7 +265,11 @@ def _in_words(place: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (OSError, ImportError) as error:
-        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise PrivateKubeError(
-            Reason.DATA_UNWRITABLE, f"{place} cannot be used: {str(said).splitlines()[0]}"
-        ) from error
+        raise _unusable(place, error) from error
+
+
+def _unusable(place: str, error: Exception) -> PrivateKubeError:
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return PrivateKubeError(
+        Reason.DATA_UNWRITABLE, f"{place} cannot be used: {str(said).splitlines()[0]}"
+    )

@@ -1,5 +1,6 @@
 """Ingest as its users see it: incremental, idempotent, late data, and what it refuses."""
 
+import errno
 import json
 import os
 import subprocess
@@ -9,12 +10,15 @@ from itertools import pairwise
 
 import pytest
 
+from privatekube_kfp.accounting import Plan, PureEpsilon
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.core.selection import Selection
 from privatekube_kfp.data import store as store_module
 from privatekube_kfp.data.ingest import ingest
 from privatekube_kfp.data.store import Store
 from privatekube_kfp.data.tables import BadRows
 from privatekube_kfp.ledger.memory import MemoryLedger
+from privatekube_kfp.ledger.requests import AllocateRequest
 from tests.data.world import (
     DAY,
     NOW,
@@ -136,6 +140,41 @@ def test_blocks_are_named_by_when_they_begin(ledger, tmp_path, interval, name):
         clock=lambda: NOW,
     )
     assert names(ledger) == [name]
+
+
+def bound(ledger, claim, **selection):
+    """The blocks that a claim gets which asks for a range."""
+    plan = Plan.of(PureEpsilon("0.01"))
+    request = AllocateRequest("a", "s", Selection(**selection), plan, timeout=0)
+    assert ledger.submit(claim, request).done
+    return set(ledger.claim(claim).bound())
+
+
+def test_what_claims_select_follows_the_semantic(tmp_path):
+    """Time, users as far as the count says they are there, or both; and nothing beyond."""
+    source = table(tmp_path / "in.parquet", arrivals())
+    days = {"start": START + 3 * DAY, "end": START + 5 * DAY}
+    for semantic in SEMANTICS:
+        ledger = MemoryLedger()
+        ledger.create_stream(stream_of(semantic))
+        report = take_in(ledger, source, tmp_path / semantic, until=30, **GROUPS[semantic])
+        blocks = [record.block for record in ledger.blocks("s")]
+        if semantic != "user":
+            expected = {b.name for b in blocks if b.start in (days["start"], days["start"] + DAY)}
+            assert bound(ledger, "time", **days) == expected
+        if semantic == "event":
+            continue
+        some = {"users": (0, blocks[0].users[1])}
+        assert bound(ledger, "users", **some) == {b.name for b in blocks if b.users[0] == 0}
+        if semantic == "user-time":
+            both = bound(ledger, "both", **some, **days)
+            assert both == {"s-u00000-2018-01-04", "s-u00000-2018-01-05"}
+        # All that may be asked for is below the lower bound, and above it there is nothing.
+        everybody = {"users": (0, report.count.lower - 1)}
+        assert bound(ledger, "everybody", **everybody) == {b.name for b in blocks}
+        with pytest.raises(Invalid) as caught:
+            bound(ledger, "beyond", users=(report.count.lower, 10**9))
+        assert caught.value.reason is Reason.NO_MATCHING_BLOCKS
 
 
 # Again and again
@@ -515,12 +554,6 @@ def test_an_object_store_is_held_too(tmp_path, monkeypatch):
         first.show_life()
 
 
-_AS_NOBODY = """
-import os, sys
-os.setuid(65534)
-from tests.data.test_ingest import ingest_here
-ingest_here(*sys.argv[1:])
-"""
 _ON_A_FULL_DISK = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -553,17 +586,43 @@ def run_here(program, *args):
     return json.loads(done.stdout)
 
 
-def test_a_target_that_cannot_be_written(tmp_path):
-    table(tmp_path / "in.parquet", arrivals(days=3))
-    tmp_path.joinpath("store").write_text("a file, not a folder")
-    reason, message, blocks = run_here(
-        "import sys\nfrom tests.data.test_ingest import ingest_here\ningest_here(*sys.argv[1:])",
-        tmp_path / "in.parquet",
-        tmp_path / "store",
+@pytest.mark.parametrize("place", ["/sys/store", "/proc/store", "a file"])
+def test_a_target_that_cannot_be_written(ledger, tmp_path, place):
+    ledger.create_stream(stream_of("event"))
+    (tmp_path / "a file").write_text("not a folder")
+    source = table(tmp_path / "in.parquet", arrivals(days=3))
+    refused(
+        Reason.DATA_UNWRITABLE,
+        f"{place}.* cannot be used: ",
+        ledger,
+        source,
+        tmp_path / place,
+        until=3,
     )
-    assert reason == "DataUnwritable"
-    assert "store" in message
-    assert blocks == []
+    assert names(ledger) == []
+
+
+def test_a_target_that_becomes_read_only(ledger, tmp_path, monkeypatch):
+    """In the middle: what is registered is whole, and the rest goes on when it can."""
+    ledger.create_stream(stream_of("event"))
+    source = table(tmp_path / "in.parquet", arrivals(days=3))
+    real, writes = os.replace, []
+
+    def replace(old, new):
+        writes.append(new)
+        if len(writes) > 5:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        real(old, new)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store_module.os, "replace", replace)
+        refused(
+            Reason.DATA_UNWRITABLE, "Read-only file system", ledger, source, tmp_path / "s", until=3
+        )
+    assert names(ledger) == []
+    take_in(ledger, source, tmp_path / "s", until=3)
+    assert sum(map(len, contents(tmp_path / "s").values())) == len(arrivals(days=3))
+    assert len(names(ledger)) == 3
 
 
 def test_a_full_target(tmp_path):
