@@ -134,7 +134,7 @@ class _Ingest:
             # 2. What a killed ingest left to do.
             if state.writing is not None:
                 left = state.writing
-                report = self._finish(state, self._users(state))
+                report = self._finish(state, self._users(state).periods.copy())
                 if left["plan"] == self._plan(state, left["from"], reached):
                     return report
             # 3. Read everything, and stage it.
@@ -143,10 +143,13 @@ class _Ingest:
             progress = self._staging.progress(self._plan(state, state.until, reached))
             users.add_kept(self._staging.users(progress.runs))
             self._read(state, users, progress, reached)
+            pa.default_memory_pool().release_unused()
             # 4. Count whoever is new: from here on it has happened.
             self._count(state, users, before, progress, reached)
             # 5. Write the blocks, and only then let anybody ask for them.
-            return self._finish(state, users)
+            appeared = users.periods.copy()
+            del users  # all the rest of it takes much memory
+            return self._finish(state, appeared)
 
     # What is there
 
@@ -334,9 +337,12 @@ class _Ingest:
                 count = state.counter.end_day(period + 1, new[period])
                 state.groups.end_period(period, count)
             if users.count > before:
-                with self._store.writing(_piece(state.pieces)) as path:
-                    kept = pa.Table.from_batches(self._staging.users(progress.runs))
-                    parquet.write_table(kept, path)
+                with (
+                    self._store.writing(_piece(state.pieces)) as path,
+                    parquet.ParquetWriter(path, Users.SCHEMA) as writer,
+                ):
+                    for batch in self._staging.users(progress.runs):
+                        writer.write_batch(batch)
                 state.pieces += 1
         state.writing = {
             "plan": progress.plan,
@@ -350,8 +356,11 @@ class _Ingest:
 
     # Writing
 
-    def _finish(self, state: State, users: Users) -> Report:
-        """Write what is staged into its blocks, register what is whole. Can be done again."""
+    def _finish(self, state: State, appeared: npt.NDArray[np.int32]) -> Report:
+        """Write what is staged into its blocks, register what is whole. Can be done again.
+
+        `appeared` has the period in which each user first did, by their number.
+        """
         assert state.writing is not None
         tally = dict(state.writing["tally"])
         for what in ("added", "duplicates", "beyond bounds"):
@@ -360,7 +369,7 @@ class _Ingest:
         schema = _schema_of_blocks(state)
         with self._store.scratch() as folder:
             pile = Pile(folder)
-            self._sort(state, users, pile)
+            self._sort(state, appeared, pile)
             blocks = pile.blocks()
 
             def write(block: int) -> Added:
@@ -380,10 +389,10 @@ class _Ingest:
         self._staging.clear()
         return Report(self._spec.name, state.settings.begins(state.until), new, count, tally)
 
-    def _sort(self, state: State, users: Users, pile: Pile) -> None:
+    def _sort(self, state: State, appeared: npt.NDArray[np.int32], pile: Pile) -> None:
         assert state.writing is not None
         portions, settings = state.portions, state.settings
-        groups = None if state.counter is None else portions.groups_of(users.periods)
+        groups = None if state.counter is None else portions.groups_of(appeared)
         runs = state.writing["runs"]
 
         def write(number: int) -> list[int]:

@@ -8,13 +8,13 @@ which is asked for a whole batch at once; names are on disk.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
-_SCHEMA = pa.schema([("user", pa.string()), ("period", pa.int32())])
 _AT_A_TIME = 64 * 1024
 _FEWEST_SLOTS = 1024
 _NOBODY = -1
@@ -25,6 +25,8 @@ class Users:
 
     A user is known by two words of 64 bits, which are hashes with this process's own secret.
     """
+
+    SCHEMA: ClassVar[pa.Schema] = pa.schema([("user", pa.string()), ("period", pa.int32())])
 
     def __init__(self) -> None:
         self.count = 0
@@ -82,9 +84,9 @@ class Users:
             self._slots = np.full(size, _NOBODY, np.int32)
             self._put(np.arange(self.count))
         if self.count + more > len(self._words):
-            size = max(_FEWEST_SLOTS, 2 * (self.count + more))
-            self._words = np.resize(self._words, (size, 2))
-            self._periods = np.resize(self._periods, size)
+            size = max(_FEWEST_SLOTS, (self.count + more) * 5 // 4)
+            self._words = _grown(self._words, size)
+            self._periods = _grown(self._periods, size)
 
     # Kept with the data
 
@@ -92,7 +94,7 @@ class Users:
         """Those who are new since this was last asked, in their order."""
         names, self._new = self._new, []
         periods = pa.array(self.periods[self.count - len(names) :])
-        return pa.Table.from_arrays([pa.array(names, pa.string()), periods], schema=_SCHEMA)
+        return pa.Table.from_arrays([pa.array(names, pa.string()), periods], schema=self.SCHEMA)
 
     def add_kept(self, kept: Iterable[pa.RecordBatch]) -> None:
         """Those who were new once, in the same order, after those who are there."""
@@ -101,6 +103,13 @@ class Users:
                 some = batch.slice(start, _AT_A_TIME)
                 self.number(some.column("user").to_pylist(), some.column("period").to_numpy())
                 self._new.clear()
+
+
+def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """Another array: Arrow may still look at the old one, from another thread."""
+    grown = np.empty((size, *array.shape[1:]), array.dtype)
+    grown[: len(array)] = array
+    return grown
 
 
 def _hashes(names: Sequence[str], mark: str = "") -> Ints:
