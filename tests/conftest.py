@@ -1,0 +1,8 @@
+"""What every test takes for granted."""
+
+import signal
+
+# Whoever starts tests in the background has SIGINT ignored, and so would have all that tests start
+# and interrupt. A handler here becomes the default there.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
