@@ -61,9 +61,8 @@ def extend(store: Store, name: str, schema: pa.Schema, new: Rows, settings: Sett
     kept = int(keep.sum())
     added = Added(kept - before, len(keep) - different, different - kept)
     if added.rows or not exists:
-        with store.writing(name) as path, _writer(path, schema) as writer:
-            for rows in _in_row_groups(chain(old(), new()), users, keep, schema):
-                writer.write_table(rows, row_group_size=_ROWS_IN_A_GROUP)
+        with store.writing(name) as path:
+            write_parquet(path, schema, _kept(chain(old(), new()), users, keep, schema))
     return added
 
 
@@ -180,32 +179,32 @@ def _ranks(*keys: Ints) -> Ints:
 # Writing
 
 
-def _writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
-    """Without large dictionaries: texts hardly repeat."""
-    return parquet.ParquetWriter(path, schema, dictionary_pagesize_limit=32 * 1024)
-
-
-def _in_row_groups(
+def _kept(
     batches: Iterable[pa.RecordBatch], users: Ints, keep: Mask, schema: pa.Schema
-) -> Iterator[pa.Table]:
-    """Tables of the same number of rows, whatever the batches were: the same rows make the same
-    file."""
+) -> Iterator[pa.RecordBatch]:
+    """The rows to keep, with their users' indexes where the block has these."""
     at = schema.get_field_index(INDEX)
-    waiting: list[pa.RecordBatch] = []
-    count = offset = 0
+    offset = 0
     for batch in batches:
         mask, whose = keep[offset:][: batch.num_rows], users[offset:][: batch.num_rows]
         offset += batch.num_rows
         if at >= 0 and INDEX not in batch.schema.names:
             batch = batch.add_column(at, schema.field(at), pa.array(whose))
-        if not mask.all():
-            batch = batch.filter(pa.array(mask))
-        waiting.append(batch)
-        count += batch.num_rows
-        while count >= _ROWS_IN_A_GROUP:
-            rows = pa.Table.from_batches(waiting, schema)
-            yield rows.slice(0, _ROWS_IN_A_GROUP).combine_chunks()
-            waiting = rows.slice(_ROWS_IN_A_GROUP).to_batches()
-            count -= _ROWS_IN_A_GROUP
-    if count:
-        yield pa.Table.from_batches(waiting, schema).combine_chunks()
+        yield batch if mask.all() else batch.filter(pa.array(mask))
+
+
+def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """The same rows make the same file, whatever the batches are.
+
+    Without large dictionaries: texts hardly repeat.
+    """
+    with parquet.ParquetWriter(path, schema, dictionary_pagesize_limit=32 * 1024) as writer:
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            while sum(each.num_rows for each in waiting) >= _ROWS_IN_A_GROUP:
+                rows = pa.Table.from_batches(waiting, schema)
+                writer.write_table(rows.slice(0, _ROWS_IN_A_GROUP).combine_chunks())
+                waiting = rows.slice(_ROWS_IN_A_GROUP).to_batches()
+        if any(batch.num_rows for batch in waiting):
+            writer.write_table(pa.Table.from_batches(waiting, schema).combine_chunks())

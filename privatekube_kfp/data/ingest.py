@@ -25,7 +25,7 @@ import pyarrow.parquet as parquet
 
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.core.unlocking import MICROSECONDS
-from privatekube_kfp.data.blocks import INDEX, TIME, USER, Added, extend
+from privatekube_kfp.data.blocks import INDEX, TIME, USER, Added, extend, write_parquet
 from privatekube_kfp.data.noise import RandBelow
 from privatekube_kfp.data.settings import Settings
 from privatekube_kfp.data.staging import Pile, Progress, Staging
@@ -337,12 +337,8 @@ class _Ingest:
                 count = state.counter.end_day(period + 1, new[period])
                 state.groups.end_period(period, count)
             if users.count > before:
-                with (
-                    self._store.writing(_piece(state.pieces)) as path,
-                    parquet.ParquetWriter(path, Users.SCHEMA) as writer,
-                ):
-                    for batch in self._staging.users(progress.runs):
-                        writer.write_batch(batch)
+                with self._store.writing(_piece(state.pieces)) as path:
+                    write_parquet(path, Users.SCHEMA, self._staging.users(progress.runs))
                 state.pieces += 1
         state.writing = {
             "plan": progress.plan,
