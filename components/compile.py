@@ -16,16 +16,30 @@ import yaml
 from kfp import compiler
 from kfp.dsl.base_component import BaseComponent
 
-from privatekube_kfp.components import allocate, consume, download, ingest, release, upload
+from privatekube_kfp.components import (
+    allocate,
+    consume,
+    download,
+    dp_statistic,
+    ingest,
+    release,
+    show_statistic,
+    upload,
+)
 
 TOP = Path(__file__).parent
-COMPONENTS = (ingest, allocate, download, consume, upload, release)
+COMPONENTS = (ingest, allocate, download, dp_statistic, consume, show_statistic, upload, release)
 _TYPES = {
     "STRING": "text",
     "NUMBER_INTEGER": "whole number",
     "LIST": "list",
     "STRUCT": "dictionary",
 }
+
+
+def name_of(component: BaseComponent) -> str:
+    """Its name in Python and of its folder; Kubeflow makes dashes of underscores."""
+    return str(component.name).replace("-", "_")
 
 
 def files(component: BaseComponent) -> dict[str, str]:
@@ -40,13 +54,14 @@ def files(component: BaseComponent) -> dict[str, str]:
 def _readme(component: BaseComponent, compiled: dict[str, Any]) -> str:
     root = compiled["root"]
     title, _, more = component.description.partition("\n\n")
-    lines = [f"# {component.name}", "", title.strip()]
+    name = name_of(component)
+    lines = [f"# {name}", "", title.strip()]
     if more.strip():
         lines += ["", *(line.strip() for line in more.strip().splitlines())]
     lines += [
         "",
         "```python",
-        f"from privatekube_kfp.components import {component.name}",
+        f"from privatekube_kfp.components import {name}",
         "```",
         "",
         "or, with kfp alone:",
@@ -54,7 +69,7 @@ def _readme(component: BaseComponent, compiled: dict[str, Any]) -> str:
         "```python",
         "from kfp import components",
         "",
-        f'{component.name} = components.load_component_from_file("component.yaml")',
+        f'{name} = components.load_component_from_file("component.yaml")',
         "```",
         "",
     ]
@@ -97,7 +112,7 @@ def _image(compiled: dict[str, Any]) -> str:
 
 def main() -> int:
     for component in COMPONENTS:
-        folder = TOP / component.name
+        folder = TOP / name_of(component)
         folder.mkdir(exist_ok=True)
         for name, text in files(component).items():
             (folder / name).write_text(text)

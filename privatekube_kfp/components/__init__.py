@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from privatekube_kfp.components.ingesting import ingest
     from privatekube_kfp.components.protocol import allocate, consume, download, release, upload
     from privatekube_kfp.components.roles import as_compute, as_sink, as_source
+    from privatekube_kfp.components.statistics import dp_statistic, show_statistic
 
 _HOMES = {
     "PrivacyClaim": "artifacts",
@@ -30,6 +31,8 @@ _HOMES = {
     "as_compute": "roles",
     "as_sink": "roles",
     "as_source": "roles",
+    "dp_statistic": "statistics",
+    "show_statistic": "statistics",
 }
 
 __all__ = [
@@ -42,9 +45,11 @@ __all__ = [
     "as_source",
     "consume",
     "download",
+    "dp_statistic",
     "ingest",
     "privacy_budget",
     "release",
+    "show_statistic",
     "upload",
 ]
 

@@ -22,6 +22,8 @@ from privatekube_kfp.data.settings import DAY, Settings
 from privatekube_kfp.data.store import Store
 
 USER, INDEX, TIME = "user", "user_index", "time"
+ROWS_OF_BLOCKS = "privatekube.rowsOfBlocks"
+"""Where a file of several blocks' rows says, in its footer, how many rows each has."""
 _ROWS_IN_A_GROUP = 32 * 1024
 
 Ints = npt.NDArray[np.int64]
@@ -94,7 +96,7 @@ def _first_of_its_kind(users: Ints, times: Ints, before: int, rows: Rows) -> Mas
     suspects = _suspects(users, times, before)
     if suspects.size:
         digests = _digests(rows(), suspects)
-        keep[suspects[_ranks(times[suspects], *digests.T) > 0]] = False
+        keep[suspects[ranks(times[suspects], *digests.T) > 0]] = False
         keep[:before] = True
     return keep
 
@@ -159,10 +161,10 @@ def _keep_within_bounds(keep: Mask, users: Ints, times: Ints, settings: Settings
         (kept,) = np.nonzero(keep)
         if not kept.size or np.bincount(users[kept]).max() <= most:
             continue
-        keep[kept[_ranks(users[kept], days[kept]) >= most]] = False
+        keep[kept[ranks(users[kept], days[kept]) >= most]] = False
 
 
-def _ranks(*keys: Ints) -> Ints:
+def ranks(*keys: Ints) -> Ints:
     """How many rows before each have the same keys."""
     count = len(keys[0])
     order = np.lexsort(keys)

@@ -21,6 +21,7 @@ import pyarrow.parquet as parquet
 
 from privatekube_kfp.core.claim import Claim, Phase
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.data.blocks import ROWS_OF_BLOCKS
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
 
@@ -97,10 +98,12 @@ def _refuse_anothers(data: Artifact, claim: Claim) -> None:
 
 
 def _copy(sources: list[tuple[str, str]], target: Path) -> None:
+    """With the number of each block's rows in the footer, which is as private as the rows."""
     partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
     writer: parquet.ParquetWriter | None = None
+    rows = [0] * len(sources)
     try:
-        for block, source in sources:
+        for number, (block, source) in enumerate(sources):
             for batch in _batches(block, source):
                 if writer is None:
                     writer = parquet.ParquetWriter(partial, batch.schema)
@@ -108,7 +111,9 @@ def _copy(sources: list[tuple[str, str]], target: Path) -> None:
                     raise DataUnreadable(block, source, "its columns differ from those before it")
                 if batch.num_rows:
                     writer.write_batch(batch)
+                    rows[number] += batch.num_rows
         assert writer is not None, "a claim that is Allocated holds a block"
+        writer.add_key_value_metadata({ROWS_OF_BLOCKS: json.dumps(rows)})
         writer.close()
         os.replace(partial, target)
     finally:
@@ -159,7 +164,7 @@ def upload(claim: Artifact, artifact: Artifact, *, run_id: str, uri: str) -> Non
         raise Invalid(Reason.INVALID_REQUEST, "uri is empty: where to?")
     with ledger_of_run() as ledger:
         known = claim_of_artifact(ledger, claim, run_id)
-        _make_sure_it_consumed(ledger, known, claim)
+        make_sure_it_consumed(known, claim)
     source = Path(artifact.path)
     if not source.exists():
         raise Invalid(Reason.INVALID_REQUEST, f"there is nothing at {source}: nothing to upload")
@@ -172,7 +177,8 @@ def upload(claim: Artifact, artifact: Artifact, *, run_id: str, uri: str) -> Non
     print(f"claim {known.name}: written to {uri}")
 
 
-def _make_sure_it_consumed(ledger: Ledger, claim: Claim, artifact: Artifact) -> None:
+def make_sure_it_consumed(claim: Claim, artifact: Artifact) -> None:
+    """Refuse to let anything out on a claim's artifact that no Consume made."""
     request = artifact.metadata.get("consumed")
     response = claim.responses.get(request) if isinstance(request, str) else None
     spent = claim.request(response.request) if response is not None else None

@@ -1,4 +1,4 @@
-"""A claim, and what was ingested, as pages for the Kubeflow UI."""
+"""A claim, what was ingested, and a statistic, as pages for the Kubeflow UI."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from privatekube_kfp.core.claim import Claim, Kind
 from privatekube_kfp.core.per_block import PerBlock
 
 _MOST_BLOCKS = 20
+_UNITS = {
+    "event": "each row",
+    "user": "each user",
+    "user-time": "what each user does in a period",
+}
 
 
 def report_on(claim: Claim) -> str:
@@ -51,6 +56,32 @@ def report_on_ingest(public: Mapping[str, Any], blocks: Sequence[str]) -> str:
         ]
     if blocks:
         lines += ["", "New blocks:", "", *_listed(blocks)]
+    return "\n".join(lines) + "\n"
+
+
+def report_on_statistic(found: Mapping[str, Any], granted: Budget) -> str:
+    """A statistic, its noise and its price, as Markdown."""
+    value, error = found["value"], found["error95"]
+    off = "not known" if error is None else f"at most {error:.4g}, in 95 of 100 runs"
+    lines = [f"# {found['statistic'].replace('_', ' ').capitalize()}", ""]
+    if isinstance(value, Mapping):
+        lines += ["| | value |", "|---|---:|", *(f"| {k} | {v} |" for k, v in value.items())]
+    else:
+        lines += [f"**{value if isinstance(value, int) else f'{value:.6g}'}**"]
+    unit, bounds = found["unit"], found["bounds"]
+    lines += [
+        "",
+        f"Off by the noise: {off}. What bounds leave out is not in that.",
+        "",
+        "| part | sensitivity | scale of noise |",
+        "|---|---:|---:|",
+        *(f"| {p['name']} | {p['sensitivity']} | {p['scale']:.6g} |" for p in found["parts"]),
+        "",
+        f"* noise: {found['noise']}",
+        f"* protected: {_UNITS[unit['semantic']]}; rows of one that count: {unit['rows']}",
+        *(f"* {name}: {bounds[name]}" for name in ("low", "high") if name in bounds),
+        f"* spent: {granted.brief()}, of claim `{found['claim']}`, step `{found['step']}`",
+    ]
     return "\n".join(lines) + "\n"
 
 

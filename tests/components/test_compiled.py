@@ -14,7 +14,16 @@ from privatekube_kfp import __version__
 from privatekube_kfp.components.protocol import IMAGE
 
 TOP = Path(__file__).parents[2]
-NAMES = ("allocate", "consume", "download", "ingest", "release", "upload")
+NAMES = (
+    "allocate",
+    "consume",
+    "download",
+    "dp_statistic",
+    "ingest",
+    "release",
+    "show_statistic",
+    "upload",
+)
 _SDK = re.compile(r"^sdkVersion: .*$", re.MULTILINE)
 
 _spec = importlib.util.spec_from_file_location("compile", TOP / "components" / "compile.py")
@@ -26,13 +35,13 @@ _spec.loader.exec_module(compiling)
 def test_no_drift(component):
     """If this fails: `make components`."""
     for name, text in compiling.files(component).items():
-        kept = (TOP / "components" / component.name / name).read_text()
+        kept = (TOP / "components" / compiling.name_of(component) / name).read_text()
         assert _SDK.sub("", kept) == _SDK.sub("", text)
 
 
 def test_there_is_a_folder_for_each_and_no_other():
     folders = {path.parent.name for path in (TOP / "components").glob("*/component.yaml")}
-    assert folders == set(NAMES) == {component.name for component in compiling.COMPONENTS}
+    assert folders == set(NAMES) == set(map(compiling.name_of, compiling.COMPONENTS))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,8 +74,17 @@ def pipeline():
         claim.set_caching_options(False)
         data = made["download"](run_id=run, claim=claim.outputs["claim"])
         data.set_caching_options(False)
-        spent = made["consume"](run_id=run, claim=claim.outputs["claim"]).after(data)
+        total = made["dp_statistic"](
+            run_id=run,
+            claim=claim.outputs["claim"],
+            data=data.outputs["data"],
+            statistic="reviews_total",
+        ).set_caching_options(False)
+        spent = made["consume"](run_id=run, claim=claim.outputs["claim"]).after(total)
         spent.set_caching_options(False)
+        made["show_statistic"](
+            run_id=run, claim=spent.outputs["consumed"], result=total.outputs["result"]
+        ).set_caching_options(False)
         made["upload"](
             run_id=run, claim=spent.outputs["consumed"], artifact=data.outputs["data"], uri="out"
         ).set_caching_options(False)

@@ -28,6 +28,7 @@ _CHANGES = [
     (re.compile(r": done in \d+\.\d s"), ": done in 0.1 s"),
     (re.compile(r"^(METRIC +|TASK +METRIC +)VALUE$", re.MULTILINE), "METRIC VALUE"),
     (re.compile(r"^(average +Output +)-?\d+\.\d+$", re.MULTILINE), "average NOISY"),
+    (re.compile(r"^(show-statistic +\w+ +)-?\d+\.\d+$", re.MULTILINE), "show-statistic NOISY"),
 ]
 _FILE = re.compile(r"\A# (\w+\.py)\n")
 """The first line of a block that is a file of the page's sessions."""
@@ -127,6 +128,7 @@ def run_sessions(page, tmp_path, more_env, python=sys.executable):
         program.chmod(0o755)
     folder = tmp_path / "work"
     folder.mkdir()
+    (folder / "pipelines").symlink_to(ROOT / "pipelines")
     for name, text in files_of(page).items():
         (folder / name).write_text(text)
     typed = [

@@ -1,0 +1,111 @@
+"""The six pipelines of statistics, from a table of reviews to what is published."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from privatekube_kfp.accounting import Counter
+from privatekube_kfp.cli import main
+from privatekube_kfp.core.unlocking import ByPipelines
+from privatekube_kfp.data.ingest import ingest
+from privatekube_kfp.data.sample import CATEGORIES
+from privatekube_kfp.data.tables import Source
+from privatekube_kfp.dp.statistics import STATISTICS
+from privatekube_kfp.ledger.streams import Semantic, StreamSpec
+from privatekube_kfp.ledger.times import parse_time
+from tests.e2e.conftest import TOP
+
+pytestmark = pytest.mark.slow
+ROWS = 12_345
+AROUND = {
+    "reviews_total": ROWS,
+    "tokens_total": 34 * ROWS,
+    "tokens_mean": 34,
+    "tokens_deviation": 15,
+    "rating_mean": 4.2,
+}
+TASKS = {"allocate", "download", "dp-statistic", "consume", "show-statistic", "upload", "release"}
+
+
+@pytest.fixture
+def shop(on_a_file, tmp_path):
+    """All of a few days of reviews, in a stream of each kind."""
+    table = tmp_path / "reviews.parquet"
+    assert main(["sample", str(table), "--rows", str(ROWS), "--days", "4"]) == 0
+    for semantic in Semantic:
+        name = "reviews" if semantic is Semantic.EVENT else semantic.value
+        counter = None if semantic is Semantic.EVENT else Counter("5", 64)
+        on_a_file.ledger.create_stream(
+            StreamSpec(*(name, "1000", "1e-7", ByPipelines(1)), semantic=semantic, counter=counter)
+        )
+        ingest(
+            *(on_a_file.ledger, name, [Source(table)], str(tmp_path / "store" / name)),
+            start=parse_time("2018-01-01"),
+            until=parse_time("2018-01-05"),
+        )
+    return on_a_file
+
+
+def run(shop, name, **arguments):
+    ended = shop.run(TOP / "pipelines" / f"statistics_{name}.py", **arguments)
+    assert ended.code == 0, ended.told
+    assert {*ended.tasks} == TASKS
+    assert ended.tasks.index("show-statistic") > ended.tasks.index("consume")
+    published = json.loads((shop.folder / "published" / f"{name}.json").read_text())
+    shown = ended.document["metrics"]
+    assert [*shown] == ["show-statistic"]
+    return ended, published, shown["show-statistic"]
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_each(shop, name):
+    ended, published, shown = run(shop, name, epsilon="1")
+    (granted,) = ended.claim["consumed"]
+    assert published["cost"] == granted["budget"] == {"epsilon": "1", "delta": "0"}
+    assert shop.epsilons("reviews-2018-01-04") == ("0", "1")
+    if name == "reviews_per_category":
+        assert {*published["value"]} == {*CATEGORIES}
+        assert shown["books"] == published["value"]["books"]
+        assert sum(published["value"].values()) == pytest.approx(ROWS, rel=0.05)
+    else:
+        assert shown["value"] == published["value"] == pytest.approx(AROUND[name], rel=0.1)
+
+
+def test_gaussian(shop):
+    ended, published, _ = run(shop, "rating_mean", epsilon="1", delta="1e-8")
+    assert published["noise"] == "gaussian"
+    assert published["cost"] == ended.claim["consumed"][0]["budget"]
+    assert published["cost"] == {"epsilon": "1", "delta": "0.00000001"}
+
+
+@pytest.mark.parametrize(("semantic", "rows"), [("user", 100), ("user-time", 20)])
+def test_users(shop, semantic, rows):
+    _, published, _ = run(shop, "reviews_total", epsilon="50", stream=semantic)
+    assert published["unit"]["rows"] == rows
+    assert published["parts"][0]["scale"] == rows / 50
+    blocks = shop.ledger.blocks(semantic)
+    assert shop.epsilons(blocks[-1].block.name) == ("0", "50")
+
+
+def test_true_counts_are_told_nobody(shop):
+    ended = shop.run(
+        TOP / "pipelines" / "statistics_reviews_total.py", "-v", epsilon="0.0001", uri="out.json"
+    )
+    assert ended.code == 0, ended.told
+    left = [
+        path.read_bytes()
+        for path in Path(shop.folder, "runs").rglob("*")
+        if path.is_file() and "download" not in path.parts
+    ]
+    everything = ended.told + json.dumps(ended.document) + b"\n".join(left).decode(errors="replace")
+    assert str(ROWS) not in everything
+
+
+def test_a_statistic_that_cannot_be_computed_costs_nothing(shop):
+    path = TOP / "pipelines" / "statistics_tokens_mean.py"
+    ended = shop.run(path, bounds=[5, 1])
+    assert ended.code == 1
+    assert "low must be below high" in ended.told
+    assert shop.epsilons("reviews-2018-01-04") == ("0", "0")
+    assert not (shop.folder / "published").exists()
