@@ -28,23 +28,27 @@ AROUND = {
 TASKS = {"allocate", "download", "dp-statistic", "consume", "show-statistic", "upload", "release"}
 
 
-@pytest.fixture
-def shop(on_a_file, tmp_path):
-    """All of a few days of reviews, in a stream of each kind."""
-    table = tmp_path / "reviews.parquet"
+def open_shop(place, folder, *semantics):
+    """A few days of reviews, in a stream of each kind."""
+    table = folder / "reviews.parquet"
     assert main(["sample", str(table), "--rows", str(ROWS), "--days", "4"]) == 0
-    for semantic in Semantic:
+    for semantic in semantics:
         name = "reviews" if semantic is Semantic.EVENT else semantic.value
         counter = None if semantic is Semantic.EVENT else Counter("5", 64)
-        on_a_file.ledger.create_stream(
+        place.ledger.create_stream(
             StreamSpec(*(name, "1000", "1e-7", ByPipelines(1)), semantic=semantic, counter=counter)
         )
         ingest(
-            *(on_a_file.ledger, name, [Source(table)], str(tmp_path / "store" / name)),
+            *(place.ledger, name, [Source(table)], str(folder / "store" / name)),
             start=parse_time("2018-01-01"),
             until=parse_time("2018-01-05"),
         )
-    return on_a_file
+    return place
+
+
+@pytest.fixture
+def shop(on_a_file, tmp_path):
+    return open_shop(on_a_file, tmp_path, *Semantic)
 
 
 def run(shop, name, **arguments):
@@ -109,3 +113,14 @@ def test_a_statistic_that_cannot_be_computed_costs_nothing(shop):
     assert "low must be below high" in ended.told
     assert shop.epsilons("reviews-2018-01-04") == ("0", "0")
     assert not (shop.folder / "published").exists()
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", ["reviews_total", "rating_mean"])
+def test_in_a_cluster(in_a_cluster, tmp_path, name):
+    """The budget is that of a real API server and its scheduler."""
+    shop = open_shop(in_a_cluster, tmp_path, Semantic.EVENT)
+    ended, published, shown = run(shop, name, epsilon="1")
+    assert published["cost"] == ended.claim["consumed"][0]["budget"]
+    assert shown["value"] == pytest.approx(AROUND[name], rel=0.1)
+    assert shop.epsilons("reviews-2018-01-04") == ("0", "1")
