@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import log, sqrt
 from pathlib import Path
 
@@ -126,28 +127,35 @@ class Statistic(ABC):
     def _counted(self, data: str | Path) -> Iterator[Ints]:
         """The numbers of the rows that count, of each unit its first ones."""
         by_unit = self.unit.semantic is not Semantic.EVENT
-        of_unit = [USER, TIME] if by_unit else []
+        columns = [*([USER, TIME] if by_unit else []), *([self.column] if self.column else [])]
         with parquet.ParquetFile(data) as file:
-            _check_columns(file.schema_arrow, [*of_unit, *([self.column] if self.column else [])])
-            held: list[tuple[Ints, npt.NDArray[np.bool_], pa.Array, Ints]] = []
-            columns = [*of_unit, *([self.column] if self.column else [])]
-            for batch in file.iter_batches(_BATCH, columns=columns):
-                numbers, there = self._of_batch(batch)
-                if not by_unit:
-                    yield numbers[there]
-                    continue
-                times = batch.column(TIME).cast(pa.int64()).to_numpy(zero_copy_only=False)
-                held.append((numbers, there, batch.column(USER), times))
-            if not held:
-                return
+            # All that may be refused is, before there are rows: whether there are any is private.
+            self._of_batch(_no_rows(file.schema_arrow, columns))
             blocks = self._blocks(file)
-        numbers = np.concatenate([each[0] for each in held])
-        there = np.concatenate([each[1] for each in held])
-        users = pa.chunked_array([each[2] for each in held]).combine_chunks().dictionary_encode()
-        whose = users.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        times = np.concatenate([each[3] for each in held])
+            batches = file.iter_batches(_BATCH, columns=columns)
+            if by_unit:
+                yield from self._of_units(batches, blocks)
+                return
+            for batch in batches:
+                numbers, there = self._of_batch(batch)
+                yield numbers[there]
+
+    def _of_units(self, batches: Iterable[pa.RecordBatch], blocks: Ints) -> Iterator[Ints]:
+        found: list[tuple[Ints, npt.NDArray[np.bool_]]] = []
+        users: list[pa.Array] = []
+        times: list[Ints] = []
+        for batch in batches:
+            found.append(self._of_batch(batch))
+            users.append(batch.column(USER))
+            times.append(batch.column(TIME).cast(pa.int64()).to_numpy(zero_copy_only=False))
+        if not found:
+            return
+        numbers, there = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        names = pa.chunked_array(users).combine_chunks().dictionary_encode().indices
+        whose = names.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         (rows,) = np.nonzero(there & (whose >= 0))
-        kept = numbers[rows][self.unit.kept(whose[rows], times[rows], blocks[rows])]
+        count = self.unit.kept(whose[rows], np.concatenate(times)[rows], blocks[rows])
+        kept = numbers[rows][count]
         for first in range(0, len(kept), _BATCH):
             yield kept[first : first + _BATCH]
 
@@ -162,7 +170,7 @@ class Statistic(ABC):
             return np.zeros(rows, np.int64)
         said = (file.metadata.metadata or {}).get(ROWS_OF_BLOCKS.encode())
         sizes = json.loads(said) if said else []
-        if sum(sizes) != rows or not said:
+        if not said or sum(sizes) != rows:
             raise PrivateKubeError(
                 Reason.DATA_UNREADABLE,
                 "the data do not say which rows are of which block; under user-time that is what"
@@ -553,6 +561,7 @@ def calibrate(known: Statistic, step: Mechanism, accounting: Accounting) -> Plan
     return planned
 
 
+@lru_cache(maxsize=256)
 def _inverse_variance(
     step: Gaussian | EpsilonDelta, accounting: Accounting, delta: int
 ) -> Fraction:
@@ -599,12 +608,17 @@ def _gaussian_cost(precision: Fraction, accounting: Accounting, delta: int) -> B
 # Reading
 
 
-def _check_columns(schema: pa.Schema, needed: Sequence[str]) -> None:
+def _no_rows(schema: pa.Schema, needed: Sequence[str]) -> pa.RecordBatch:
+    """Of a table with these columns, if it has them."""
     for name in needed:
         if name not in schema.names:
             raise PrivateKubeError(
                 Reason.WRONG_COLUMNS, f"the data have no column {name!r}, which this needs"
             )
+    fields = [schema.field(name) for name in needed]
+    return pa.RecordBatch.from_arrays(
+        [pa.array([], field.type) for field in fields], schema=pa.schema(fields)
+    )
 
 
 def _text(name: str | None, column: pa.Array) -> pa.Array:
