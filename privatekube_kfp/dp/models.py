@@ -26,7 +26,7 @@ from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.ledger.streams import Semantic
 
 EMBEDDING_SIZE = 100
-CATEGORIES = 11
+CLASSES = 11
 Features = tuple[Tensor, ...]
 """What a model reads, each with a row per review."""
 
@@ -60,7 +60,7 @@ class Architecture:
     @property
     def outputs(self) -> int:
         """A score for each category; for sentiment a single one, positive for good."""
-        return CATEGORIES if self.task is Task.PRODUCT else 1
+        return CLASSES if self.task is Task.PRODUCT else 1
 
     def epochs(self, semantic: Semantic) -> int:
         """How often each unit is seen, on average."""
