@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -131,7 +131,12 @@ class _Listed:
         return self.numbers.get(word, PADDING)
 
 
-@cache
 def _hashed(word: str) -> int:
+    return 1 + stand_in_number(word, _BUCKETS)
+
+
+@lru_cache(maxsize=1 << 18)
+def stand_in_number(word: str, below: int) -> int:
+    """A number for any word, by its hash; the same everywhere."""
     digest = hashlib.blake2b(word.encode(errors="replace"), digest_size=8).digest()
-    return 1 + int.from_bytes(digest) % _BUCKETS
+    return int.from_bytes(digest) % below

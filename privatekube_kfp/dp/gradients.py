@@ -81,6 +81,10 @@ class UnitGradients:
             return self.clipped_sum(batch.without(~torch.isfinite(squares)))
         return sums
 
+    @property
+    def taped(self) -> bool:
+        return self._per_review is None
+
     def close(self) -> None:
         """Leave the model without Opacus' hooks."""
         if self._per_review is not None:

@@ -1,0 +1,96 @@
+"""How often a model is right, released with a share of budget of its own.
+
+Each unit is worth one: a user with ten reviews of which nine are right adds 0.9 to what is right
+and 0.1 to what is wrong. So whoever comes or goes changes the two by 1 in sum, and by at most 1 in
+length, whatever the semantic; noise for 1 is enough, where counts of reviews would need noise for
+a hundred. Both are noised, since how many units there are is private too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privatekube_kfp.accounting import Gaussian, Laplace, Mechanism, PureEpsilon
+from privatekube_kfp.core.errors import Invalid, Reason
+from privatekube_kfp.data.noise import rounded_laplace
+from privatekube_kfp.dp.models import Model
+from privatekube_kfp.dp.randomness import Randomness
+from privatekube_kfp.dp.training import Data
+
+# A unit is so many parts, which are whole numbers: their noise is drawn exactly.
+_PARTS = 1 << 20
+_ROWS_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Units that are right and wrong, with noise; and the step that paid for them."""
+
+    right: float
+    wrong: float
+    spent: Mechanism
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share that is right; None if the noise leaves nothing to tell it from."""
+        right, wrong = max(0.0, self.right), max(0.0, self.wrong)
+        return right / (right + wrong) if right + wrong > 0 else None
+
+
+def evaluate(
+    model: Model, data: Data, step: Mechanism, *, randomness: Randomness | None = None
+) -> Evaluation:
+    """The model's accuracy on these data, with the noise of this step of a plan."""
+    randomness = randomness or Randomness()
+    _check(step)
+    right, units = _right(model, data), data.units.count
+    sums = right, units * _PARTS - right
+    match step:
+        case Laplace() | PureEpsilon():
+            scale = _PARTS / Fraction(step.epsilon)
+            noisy = [part + rounded_laplace(scale, randomness.below) for part in sums]
+        case Gaussian():
+            noise = randomness.normal(2) * (float(step.sigma) * _PARTS)
+            noisy = [part + round(float(extra)) for part, extra in zip(sums, noise, strict=True)]
+    return Evaluation(noisy[0] / _PARTS, noisy[1] / _PARTS, step)
+
+
+def true_accuracy(model: Model, data: Data) -> float:
+    """What `evaluate` adds noise to; for tests and benchmarks, on data that are nobody's."""
+    if not data.units.count:
+        raise Invalid(Reason.INVALID_REQUEST, "there is not one example to evaluate on")
+    return _right(model, data) / (_PARTS * data.units.count)
+
+
+def predicted(scores: Tensor) -> Tensor:
+    """The likeliest label of each row of scores."""
+    return (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
+
+
+def _right(model: Model, data: Data) -> int:
+    """In parts of a unit, rounded down for each unit."""
+    hits = np.zeros(len(data.labels), np.int64)
+    model.eval()
+    with torch.no_grad():
+        for start in range(0, len(hits), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            scores = model(*(feature[rows] for feature in data.features))
+            hits[rows] = (predicted(scores) == data.labels[rows]).numpy()
+    units = data.units
+    so_far = np.append(0, np.cumsum(hits[units.rows]))
+    of_unit = so_far[units.offsets[1:]] - so_far[units.offsets[:-1]]
+    return int((of_unit * _PARTS // np.diff(units.offsets)).sum())
+
+
+def _check(step: Mechanism) -> None:
+    if not isinstance(step, Laplace | PureEpsilon | Gaussian):
+        raise Invalid(
+            Reason.CANNOT_PRICE,
+            f"an evaluation cannot be paid with a step of kind {step.kind}; it takes laplace, pure"
+            " or gaussian",
+        )

@@ -1,0 +1,268 @@
+"""DP-SGD over units, priced by what it did, and its twin without privacy.
+
+A step of a plan says how training will go: noise multiplier, sample rate, how many steps. Training
+does exactly that, so its price is the plan's, to the last unit; where it is stopped early, what it
+spent is the price of the steps it took. None of the three is taken from the data: `schedule` works
+them out from a number of units that is public (a stream's published count, or a guess), and how
+many units there really are changes neither the rate nor how often there is a step.
+
+What is told on the way (`Progress`) says how far training is, not how well it fits: the loss on
+private data would be a release that nobody paid for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from privatekube_kfp.accounting import DpSgd, EpsilonDelta, Mechanism, dp_sgd_noise
+from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.dp.examples import Examples
+from privatekube_kfp.dp.gradients import Batch, UnitGradients, losses
+from privatekube_kfp.dp.models import Features, Model, seeded
+from privatekube_kfp.dp.randomness import Randomness
+from privatekube_kfp.dp.units import Ints, Units
+
+CLIP = 1.0
+DELTA = "1e-9"
+LEARNING_RATE = 0.005
+PLAIN_LEARNING_RATE = 0.001
+PLAIN_BATCH = 256
+_RATE_DIGITS = 9
+_ROWS_AT_ONCE = 2048
+_ROWS_AT_ONCE_BY_OPACUS = 32
+
+
+# What will be run
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How often units are sampled, as accounting writes it."""
+
+    sample_rate: str
+    steps: int
+
+
+def schedule(units: int, epochs: int) -> Schedule:
+    """Batches of about the square root of so many units, so often that each is seen `epochs` times.
+
+    The number of units must be one that anybody may know.
+    """
+    if units < 1 or epochs < 1:
+        raise Invalid(
+            Reason.INVALID_REQUEST,
+            f"training needs at least one unit and one epoch, not {units} and {epochs}",
+        )
+    batch = round(math.sqrt(units))
+    return Schedule(f"{batch / units:.{_RATE_DIGITS}f}", math.ceil(epochs * units / batch))
+
+
+def calibrated(epsilon: str, wanted: Schedule, delta: str = DELTA) -> DpSgd:
+    """The step of a plan that trains by this schedule with the least noise for this budget."""
+    noise = dp_sgd_noise(epsilon, delta, wanted.sample_rate, wanted.steps)
+    return DpSgd(noise, wanted.sample_rate, wanted.steps, delta)
+
+
+def training_of(step: Mechanism, wanted: Schedule) -> DpSgd:
+    """How to train for what a step of a plan was granted.
+
+    A DP-SGD step says so itself. A share of epsilon and delta is filled by a schedule.
+    """
+    match step:
+        case DpSgd():
+            return step
+        case EpsilonDelta() if step.delta != "0":
+            return calibrated(step.epsilon, wanted, step.delta)
+    raise Invalid(
+        Reason.CANNOT_PRICE,
+        f"training cannot be paid with a step of kind {step.kind}: its noise is Gaussian, so it"
+        " needs a dp-sgd step, or an epsilon with a delta above 0",
+    )
+
+
+# What was run
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far training is; anybody may see it."""
+
+    step: int
+    steps: int
+    epoch: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training spent: None if it was stopped before its first step."""
+
+    steps: int
+    spent: DpSgd | None
+
+
+class Diverged(PrivateKubeError):
+    """Weights are no numbers any more. The steps up to here are spent."""
+
+    def __init__(self, step: int, spent: DpSgd | None) -> None:
+        super().__init__(
+            Reason.INVALID_REQUEST,
+            f"training diverged at step {step}: the model's weights are no numbers any more; try"
+            " a smaller learning rate",
+        )
+        self.spent = spent
+
+
+@dataclass(frozen=True)
+class Data:
+    """Examples as a model reads them: whatever is frozen is worked out once."""
+
+    features: Features
+    labels: Tensor
+    units: Units
+
+    @classmethod
+    def of(cls, model: Model, examples: Examples) -> Data:
+        with torch.no_grad():
+            features = model.prepare(torch.from_numpy(examples.ids))
+        return cls(features, torch.from_numpy(examples.labels), examples.units)
+
+    def batch(self, rows: Ints, unit: Ints, units: int) -> Batch:
+        chosen = torch.from_numpy(rows)
+        features = tuple(feature[chosen] for feature in self.features)
+        return Batch(features, self.labels[chosen], torch.from_numpy(unit), units)
+
+
+def train(
+    model: Model,
+    data: Data,
+    step: DpSgd,
+    *,
+    learning_rate: float = LEARNING_RATE,
+    clip: float = CLIP,
+    randomness: Randomness | None = None,
+    progress: Callable[[Progress], bool | None] = lambda _: None,
+) -> Trained:
+    """Train as this step of a plan says.
+
+    Args:
+        model: Its trainable parameters are changed.
+        data: What to train on; units of the stream's semantic.
+        step: Noise multiplier, sample rate and how many steps; its price is what this may spend.
+        learning_rate: Of AdamW.
+        clip: The longest that a unit's gradient may be.
+        randomness: The operating system's unless given; a seeded one is for tests.
+        progress: Told after each step; training stops early if it answers true. It must decide by
+            what is public, such as the clock, the model itself, or public data.
+    """
+    randomness = randomness or Randomness()
+    parameters = model.trainable()
+    optimizer = torch.optim.AdamW(parameters, lr=learning_rate)
+    gradients = UnitGradients(model, clip)
+    deviation = float(step.noise_multiplier) * clip
+    rate = float(step.sample_rate)
+    model.train()
+    taken = 0
+    try:
+        while taken < step.steps:
+            # 1. Each unit is in the batch or not, by a coin of its own.
+            chosen = randomness.sampled(data.units.count, step.sample_rate)
+            # 2. Their gradients, each clipped, and the sum.
+            total = clipped_sum(gradients, data, chosen)
+            # 3. Noise as large as the longest gradient times the multiplier. From here on all is
+            #    public. Batches are about as many as 1/rate (see `schedule`), which unlike the
+            #    number of units is public too; AdamW does not mind the scale.
+            noisy = with_noise(total, deviation, randomness)
+            for parameter, gradient in zip(parameters, noisy, strict=True):
+                parameter.grad = gradient.mul_(rate)
+            taken += 1
+            optimizer.step()
+            # 4. What is no number stays so: say it now, not after all of the budget.
+            if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
+                raise Diverged(taken, _spent(step, taken))
+            if progress(Progress(taken, step.steps, taken * rate)):
+                break
+    finally:
+        gradients.close()
+        optimizer.zero_grad()
+        model.eval()
+    return Trained(taken, _spent(step, taken))
+
+
+def clipped_sum(gradients: UnitGradients, data: Data, chosen: Ints) -> list[Tensor]:
+    """The sum over the chosen units, some of them at a time so that memory is bounded."""
+    most = _ROWS_AT_ONCE if gradients.taped else _ROWS_AT_ONCE_BY_OPACUS
+    total: list[Tensor] | None = None
+    for part in _in_parts(data.units, chosen, most):
+        sums = gradients.clipped_sum(data.batch(*data.units.rows_of(part), len(part)))
+        total = sums if total is None else [a.add_(b) for a, b in zip(total, sums, strict=True)]
+    assert total is not None
+    return total
+
+
+def with_noise(total: list[Tensor], deviation: float, randomness: Randomness) -> list[Tensor]:
+    """Gaussian noise of this deviation on every number; added in double precision."""
+    drawn = torch.from_numpy(randomness.normal(sum(part.numel() for part in total)))
+    drawn.mul_(deviation)
+    noise = torch.split_with_sizes(drawn, [part.numel() for part in total])
+    return [
+        (part.double() + extra.view_as(part)).to(part.dtype)
+        for part, extra in zip(total, noise, strict=True)
+    ]
+
+
+def _in_parts(units: Units, chosen: Ints, most: int) -> Iterator[Ints]:
+    """The chosen units in turn, of about so many rows each; at least one part, maybe of nobody."""
+    sizes = units.offsets[chosen + 1] - units.offsets[chosen]
+    parts = (np.cumsum(sizes) - sizes) // most
+    yield from np.split(chosen, np.flatnonzero(np.diff(parts)) + 1)
+
+
+def _spent(step: DpSgd, taken: int) -> DpSgd | None:
+    return replace(step, steps=taken) if taken else None
+
+
+# Without privacy
+
+
+def train_without_privacy(
+    model: Model,
+    data: Data,
+    *,
+    epochs: int,
+    batch: int = PLAIN_BATCH,
+    learning_rate: float = PLAIN_LEARNING_RATE,
+    seed: int = 0,
+    progress: Callable[[Progress], bool | None] = lambda _: None,
+) -> None:
+    """The twin to compare with: the same model, rows in shuffled batches. It protects nobody."""
+    count = len(data.labels)
+    if not count:
+        raise Invalid(Reason.INVALID_REQUEST, "there is not one example to train on")
+    optimizer = torch.optim.AdamW(model.trainable(), lr=learning_rate)
+    steps = epochs * math.ceil(count / batch)
+    taken = 0
+    model.train()
+    for _ in range(epochs):
+        with seeded(seed + taken):
+            order = torch.randperm(count)
+        for rows in torch.split(order, batch):
+            features = (feature[rows] for feature in data.features)
+            loss = losses(model(*features), data.labels[rows]).mean()
+            if not torch.isfinite(loss):
+                raise Diverged(taken + 1, None)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            taken += 1
+            if progress(Progress(taken, steps, taken * batch / count)):
+                break
+        else:
+            continue
+        break
+    model.eval()
