@@ -165,6 +165,7 @@ def _from_opacus(
     per_review: GradSampleModule, model: Model, batch: Batch, clip: float
 ) -> tuple[Tensor, list[Tensor]]:
     per_review.zero_grad()
+    per_review.train()  # or Opacus notes nothing
     scores = per_review(*batch.features)
     total = (losses(scores, batch.labels) * batch.shares()).sum()
     total.backward()  # type: ignore[no-untyped-call]
