@@ -211,6 +211,7 @@ class _Recurrence(torch.autograd.Function):
         size //= 4
         outputs = gates.new_zeros(steps + 1, rows, size)
         cells = gates.new_zeros(steps + 1, rows, size)
+        shapes = gates.new_empty(steps, rows, size)
         opened = torch.empty_like(gates)
         turned = weight.t()
         for t in range(steps):
@@ -220,19 +221,18 @@ class _Recurrence(torch.autograd.Function):
             z[:, 3 * size :].sigmoid_()
             keep, forget, new, out = torch.split(z, size, 1)
             torch.mul(forget, cells[t], out=cells[t + 1]).addcmul_(keep, new)
-            torch.tanh(cells[t + 1], out=outputs[t + 1]).mul_(out)
-        ctx.save_for_backward(outputs, cells, opened, weight)
+            torch.mul(torch.tanh(cells[t + 1], out=shapes[t]), out, out=outputs[t + 1])
+        ctx.save_for_backward(outputs, cells, shapes, opened, weight)
         ctx.mark_non_differentiable(before := outputs[:-1].clone())
         return outputs[1:].clone(), before
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None]:
-        outputs, cells, opened, weight = ctx.saved_tensors
-        steps, rows, size = cells[1:].shape
+        outputs, cells, shapes, opened, weight = ctx.saved_tensors
+        steps, rows, size = shapes.shape
         keep, forget, new, out = torch.split(opened, size, 2)
-        shape = torch.tanh(cells[1:])
-        of_cell = out * (1 - shape * shape)
-        of_out = shape * out * (1 - out)
+        of_cell = out * (1 - shapes * shapes)
+        of_out = shapes * out * (1 - out)
         of_rest = torch.stack(
             [new * keep * (1 - keep), cells[:-1] * forget * (1 - forget), keep * (1 - new * new)], 2
         )

@@ -95,10 +95,10 @@ def test_it_trains_with_privacy_and_without(directory: Path) -> None:
     data = Data.of(model, made)
     step = DpSgd("1", "0.5", 3, "1e-9")
     before = [parameter.detach().clone() for parameter in model.trainable()]
-    assert train(model, data, step, randomness=seeded(0)).spent == step
+    assert train(model, data, step, learning_rate=0.01, randomness=seeded(0)).spent == step
     for old, new in zip(before, model.trainable(), strict=True):
         assert not torch.equal(old, new)
-    train_without_privacy(model, data, epochs=60, learning_rate=0.02)
+    train_without_privacy(model, data, epochs=30, learning_rate=0.02)
     assert true_accuracy(model, data) > 0.5
 
 
