@@ -26,7 +26,8 @@ SIZE = 100
 PADDING = 0
 STAND_IN = "hashed stand-in vectors (no pretrained embeddings)"
 _BUCKETS = 1 << 15
-_SPREAD = 0.4
+# Large beside a bias, whose gradient is about 1 whatever was read: or clipping leaves little else.
+_SPREAD = 1.2
 _TOKEN = re.compile(r"[^\W_]+?(?=n['\u2019]t\b)|n['\u2019]t\b|['\u2019][a-z]+|[^\W_]+|[^\w\s]")
 
 Ids = npt.NDArray[np.int64]
