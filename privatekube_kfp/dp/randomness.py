@@ -38,7 +38,7 @@ class Randomness:
         """Gaussian noise of standard deviation 1, after Box and Muller."""
         pairs = (count + 1) // 2
         words = self._words(2 * pairs)
-        # From above 0 to 1, and its logarithm is finite. Torch is ten times as quick as numpy.
+        # From above 0 to 1, and its logarithm is finite. Torch is quicker than numpy here.
         whole = ((words >> np.uint64(11)) + np.uint64(1)).astype(np.float64)
         radius, angle = torch.from_numpy(whole).mul_(2.0**-53).view(2, pairs)
         radius = radius.log().mul_(-2).sqrt_()
