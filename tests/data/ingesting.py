@@ -1,9 +1,13 @@
-"""An ingest as a process of its own, for tests that kill it: python -m tests.data.ingesting ...
+"""Ingests that can be killed, as processes of their own: python -m tests.data.ingesting
 
-Its noise is always the same, so that what it leaves can be compared with what another one left. It
-says on standard output what it is doing, as it begins with it.
+A line of JSON on standard input begins one: its arguments. It says its pid, then what it is doing
+as it begins with it, then its peak memory; when it has ended, how. They are forked from a process
+that has everything loaded, so that a test which kills many of them spends its time on ingest. Their
+noise is always the same, so that what one leaves can be compared with what another one left.
 """
 
+import json
+import os
 import resource
 import sys
 
@@ -13,14 +17,18 @@ from privatekube_kfp.ledger.opening import open_ledger
 from tests.data.world import DAY, NOW, START, steady
 
 
-def main(source, place, ledger, until, interval, run_bytes):
-    module._RUN_BYTES = int(run_bytes)
+def say(*words):
+    print(*words, flush=True)
+
+
+def ingest(source, place, ledger, until, interval, run_bytes):
+    module._RUN_BYTES = run_bytes
     doing = [None]
 
     def told(what, done, of):
         if what != doing[0]:
             doing[0] = what
-            print(what, flush=True)
+            say(what)
 
     with open_ledger(ledger) as opened:
         module.ingest(
@@ -29,14 +37,29 @@ def main(source, place, ledger, until, interval, run_bytes):
             [Source(source)],
             place,
             start=START,
-            until=START + int(until) * DAY,
-            interval=int(interval) * DAY,
+            until=START + until * DAY,
+            interval=interval * DAY,
             clock=lambda: NOW,
             randbelow=steady,
             told=told,
         )
-    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flush=True)
+    say(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def main():
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                say(os.getpid())
+                ingest(**json.loads(line))
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        say("ended", os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
