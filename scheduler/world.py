@@ -19,6 +19,7 @@ from privatekube_kfp.ledger.kubernetes.api import (
     WORKFLOWS,
     Api,
     Change,
+    NotFound,
     Object,
     Refused,
     Resource,
@@ -221,6 +222,8 @@ class World:
                         result,
                         extra={"claim": f"{telling.namespace}/{telling.name}"},
                     )
+        except NotFound:
+            return  # deleted before anybody led on it
         except (Invalid, Refused) as error:
             self.set_aside(STREAMS, obj, error.reason, error.message)
             return

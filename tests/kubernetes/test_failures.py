@@ -357,6 +357,7 @@ class _Late:
 def test_a_block_is_not_adopted_into_a_stream_of_the_past(control_plane, namespace, ledger):
     with running(control_plane, namespace, make_api=LateApi):
         ledger.create_stream(basic_stream(epsilon="1"))
+        until(lambda: ledger._api.get(STREAMS, "s").get("status", {}).get("commit"))
         ledger.delete_stream("s")
         ledger.create_stream(basic_stream(epsilon="2", unlocking=AtOnce()))
         ledger.create_block("b", "s")
@@ -396,6 +397,18 @@ def test_a_block_that_is_newer_than_a_list_is_not_gone(control_plane, namespace,
         ledger.create_block("later", "s")
         assert ledger.block("b").phase is BlockPhase.ACTIVE
         assert ledger.submit("d", ask("0.4", "b")).done
+        assert_sound(ledger)
+
+
+def test_a_stream_that_goes_before_anybody_led_on_it(control_plane, namespace, ledger):
+    """What is seen of it may be seen too late; the next of its name is another."""
+    with running(control_plane, namespace):
+        for number in range(20):
+            ledger.create_stream(basic_stream(epsilon=str(number + 1), unlocking=AtOnce()))
+            ledger.delete_stream("s")
+        ledger.create_stream(basic_stream(epsilon="2", unlocking=AtOnce()))
+        ledger.create_block("b", "s")
+        assert ledger.submit("c", ask("2", "b")).done
         assert_sound(ledger)
 
 
