@@ -13,12 +13,12 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
-from privatekube_kfp.data.settings import DAY, Settings
+from privatekube_kfp.data.bounds import Ints, Mask, ranks, within_bounds
+from privatekube_kfp.data.settings import Settings
 from privatekube_kfp.data.store import Store
 
 USER, INDEX, TIME = "user", "user_index", "time"
@@ -26,8 +26,6 @@ ROWS_OF_BLOCKS = "privatekube.rowsOfBlocks"
 """Where a file of several blocks' rows says, in its footer, how many rows each has."""
 _ROWS_IN_A_GROUP = 32 * 1024
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Rows = Callable[[], Iterator[pa.RecordBatch]]
 """Rows that can be gone through more than once, and are never all in memory."""
 
@@ -153,29 +151,14 @@ def _as_bytes(batch: pa.RecordBatch) -> Iterator[memoryview]:
 
 def _keep_within_bounds(keep: Mask, users: Ints, times: Ints, settings: Settings) -> None:
     """Of each user's rows the first, in the order in which they came."""
-    for most, days in (
-        (settings.per_user_per_day, times // DAY),
-        (settings.per_user, np.zeros_like(times)),
-    ):
-        assert most is not None
-        (kept,) = np.nonzero(keep)
-        if not kept.size or np.bincount(users[kept]).max() <= most:
-            continue
-        keep[kept[ranks(users[kept], days[kept]) >= most]] = False
-
-
-def ranks(*keys: Ints) -> Ints:
-    """How many rows before each have the same keys."""
-    count = len(keys[0])
-    order = np.lexsort(keys)
-    new = np.ones(count, bool)
-    new[1:] = False
-    for key in keys:
-        new[1:] |= key[order[1:]] != key[order[:-1]]
-    starts = np.maximum.accumulate(np.where(new, np.arange(count), 0))
-    ranks = np.empty(count, np.int64)
-    ranks[order] = np.arange(count) - starts
-    return ranks
+    per_day, in_all = settings.per_user_per_day, settings.per_user
+    assert per_day is not None
+    assert in_all is not None
+    (kept,) = np.nonzero(keep)
+    # Hardly anybody has so many rows: then there is nothing to sort.
+    if kept.size and np.bincount(users[kept]).max() > min(per_day, in_all):
+        count = within_bounds([users[kept]], times[kept], per_day=per_day, in_all=in_all)
+        keep[kept[~count]] = False
 
 
 # Writing

@@ -119,6 +119,8 @@ class _Ingest:
         self._now = now
         self._told = told
         self._staging = Staging(store)
+        self._registered: set[str] = set()
+        """The stream's blocks that the ledger has."""
 
     def run(self, until: int | None, given: Mapping[str, Any], randbelow: RandBelow) -> Report:
         with self._store.held():
@@ -184,6 +186,7 @@ class _Ingest:
                     f" {block.data_source or 'no place'}; ingest to where its other blocks are, or"
                     " into another stream"
                 )
+        self._registered = set(known)
         done = state.writing["from"] if state.writing else state.until
         there = self._store.names("blocks")
         portions = state.portions
@@ -421,11 +424,10 @@ class _Ingest:
 
     def _register(self, state: State, schema: pa.Schema) -> tuple[str, ...]:
         """Let blocks be asked for whose data are whole; those without any data too."""
-        known = {record.block.name for record in self._ledger.blocks(self._spec.name)}
         there = self._store.names("blocks")
         portions = state.portions
         whole = map(portions.portion, portions.requestable(state.until))
-        new = [portion for portion in whole if portion.name not in known]
+        new = [portion for portion in whole if portion.name not in self._registered]
         for done, portion in enumerate(new):
             self._told("registering", done, len(new))
             if f"{portion.name}.parquet" not in there:
@@ -438,6 +440,7 @@ class _Ingest:
                 users=portion.users,
                 data_source=self._store.uri_of(portion.file),
             )
+            self._registered.add(portion.name)
         return tuple(portion.name for portion in new)
 
 

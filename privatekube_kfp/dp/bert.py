@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from privatekube_kfp.core.errors import Invalid, Reason
+from privatekube_kfp.data.bounds import Ints
 from privatekube_kfp.dp.embeddings import stand_in_number, tokens
 from privatekube_kfp.dp.models import Architecture, Features, Model, Tape, seeded
-from privatekube_kfp.dp.units import Ints
 
 STAND_IN = "random stand-in for BERT L4-H256-A4 (no pretrained weights)"
 MAX_KEPT = 1 << 30

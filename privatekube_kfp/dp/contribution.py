@@ -12,15 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from privatekube_kfp.core.errors import Invalid, Reason
-from privatekube_kfp.data.blocks import ranks
+from privatekube_kfp.data.bounds import Ints, Mask, within_bounds
 from privatekube_kfp.data.settings import DAY, DEFAULT_PER_USER, DEFAULT_PER_USER_PER_DAY
 from privatekube_kfp.ledger.streams import Semantic
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Period = tuple[int | None, int | None]
 
 
@@ -34,14 +31,10 @@ class Unit:
 
     def kept(self, users: Ints, times: Ints, blocks: Ints) -> Mask:
         """Which rows count, of rows by these users, at these times, in these blocks."""
-        keep = np.ones(len(users), bool)
         if self.semantic is Semantic.EVENT:
-            return keep
+            return np.ones(len(users), bool)
         whose = (users, blocks) if self.semantic is Semantic.USER_TIME else (users,)
-        keep &= ranks(*whose, times // DAY) < self.per_day
-        (left,) = np.nonzero(keep)
-        keep[left[ranks(*(key[left] for key in whose)) >= self.rows]] = False
-        return keep
+        return within_bounds(whose, times, per_day=self.per_day, in_all=self.rows)
 
     def to_json(self) -> dict[str, object]:
         if self.semantic is Semantic.EVENT:

@@ -22,11 +22,12 @@ from torch import Tensor
 
 from privatekube_kfp.accounting import DpSgd, EpsilonDelta, Mechanism, dp_sgd_noise
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.data.bounds import Ints
 from privatekube_kfp.dp.examples import Examples
 from privatekube_kfp.dp.gradients import Batch, UnitGradients, losses
 from privatekube_kfp.dp.models import Features, Kind, Model, seeded
 from privatekube_kfp.dp.randomness import Randomness
-from privatekube_kfp.dp.units import Ints, Units
+from privatekube_kfp.dp.units import Units
 
 CLIP = 1.0
 DELTA = "1e-9"

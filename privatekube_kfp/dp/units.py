@@ -12,16 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from privatekube_kfp.core.errors import Invalid, Reason
-from privatekube_kfp.data.blocks import ranks
-from privatekube_kfp.data.settings import DAY, DEFAULT_PER_USER, DEFAULT_PER_USER_PER_DAY
+from privatekube_kfp.data.bounds import Ints, Mask, within_bounds
+from privatekube_kfp.data.settings import DEFAULT_PER_USER, DEFAULT_PER_USER_PER_DAY
 from privatekube_kfp.ledger.streams import Semantic
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -78,8 +74,7 @@ def units_of(
                     " known which block each row is in",
                 )
             _, whose = np.unique(np.stack([users, periods]), axis=1, return_inverse=True)
-    rows = rows[ranks(whose, times // DAY) < per_day]
-    rows = rows[ranks(whose[rows]) < per_user]
+    rows = rows[within_bounds([whose], times, per_day=per_day, in_all=per_user)]
     rows = rows[np.argsort(whose[rows], kind="stable")]
     (starts,) = np.nonzero(np.diff(whose[rows], prepend=-1))
     return Units(rows, np.append(starts, len(rows)))
