@@ -27,6 +27,7 @@ import fsspec
 import pyarrow as pa
 
 from privatekube_kfp.core.errors import PrivateKubeError, Reason
+from privatekube_kfp.data.places import in_one_line, is_local
 
 try:
     import fcntl
@@ -49,8 +50,7 @@ class Store:
                 self._files, root = fsspec.core.url_to_fs(uri)
         except ValueError as error:  # no such protocol
             raise PrivateKubeError(Reason.INVALID_REQUEST, f"{uri}: {error}") from error
-        protocol = self._files.protocol
-        self.is_local = "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+        self.is_local = is_local(self._files)
         self._root = os.path.abspath(root) if self.is_local else root.rstrip("/")
         self.uri = self.uri_of("").rstrip("/")
         self._signed_at = 0.0
@@ -269,7 +269,4 @@ def _in_words(place: str) -> Iterator[None]:
 
 
 def _unusable(place: str, error: Exception) -> PrivateKubeError:
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return PrivateKubeError(
-        Reason.DATA_UNWRITABLE, f"{place} cannot be used: {str(said).splitlines()[0]}"
-    )
+    return PrivateKubeError(Reason.DATA_UNWRITABLE, f"{place} cannot be used: {in_one_line(error)}")

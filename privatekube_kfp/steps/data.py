@@ -22,6 +22,7 @@ import pyarrow.parquet as parquet
 from privatekube_kfp.core.claim import Claim, Phase
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.data.blocks import ROWS_OF_BLOCKS
+from privatekube_kfp.data.places import is_local
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
 
@@ -50,11 +51,7 @@ def download(claim: Artifact, data: Artifact, *, run_id: str) -> None:
     """
     with ledger_of_run() as ledger:
         known = claim_of_artifact(ledger, claim, run_id)
-        if known.phase is not Phase.ALLOCATED:
-            raise PrivateKubeError(
-                Reason.NOT_ALLOCATED,
-                f"claim {known.name} is {known.phase}: data are read only while it is Allocated",
-            )
+        make_sure_it_is_allocated(known, "read")
         sources = [(name, _source(ledger, name)) for name in _held_blocks(known)]
     _refuse_anothers(data, known)
     _copy(sources, Path(data.path))
@@ -62,6 +59,14 @@ def download(claim: Artifact, data: Artifact, *, run_id: str) -> None:
         claim=known.name, stream=known.stream, blocks=[name for name, _ in sources]
     )
     print(f"claim {known.name}: the data of {len(sources)} blocks")
+
+
+def make_sure_it_is_allocated(claim: Claim, done: str) -> None:
+    if claim.phase is not Phase.ALLOCATED:
+        raise PrivateKubeError(
+            Reason.NOT_ALLOCATED,
+            f"claim {claim.name} is {claim.phase}: data are {done} only while it is Allocated",
+        )
 
 
 def _held_blocks(claim: Claim) -> list[str]:
@@ -199,17 +204,13 @@ def _publish(source: Path, uri: str, claim: Claim) -> None:
     }
     _refuse_a_second(files, f"{path}.claim.json", note)
     _leave_note(files, f"{path}.claim.json", {**note, "complete": False})
-    if "file" in _protocols(files):
+    if is_local(files):
         _replace(source, Path(path))
     elif source.is_dir():
         files.put(f"{source}/", f"{path}/", recursive=True)
     else:
         files.put_file(str(source), path)
     _leave_note(files, f"{path}.claim.json", {**note, "complete": True})
-
-
-def _protocols(files: Any) -> tuple[str, ...]:
-    return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
 
 
 def _refuse_a_second(files: Any, path: str, note: Mapping[str, object]) -> None:
@@ -225,7 +226,7 @@ def _refuse_a_second(files: Any, path: str, note: Mapping[str, object]) -> None:
 
 def _leave_note(files: Any, path: str, note: Mapping[str, object]) -> None:
     text = json.dumps(note, indent=2) + "\n"
-    if "file" in _protocols(files):
+    if is_local(files):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         partial = Path(f"{path}.{uuid.uuid4().hex}.partial")
         partial.write_text(text)

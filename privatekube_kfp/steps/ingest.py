@@ -7,7 +7,6 @@ tells those, to whoever runs it where the data are.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +19,7 @@ from privatekube_kfp.data.ingest import ingest as bring_in
 from privatekube_kfp.data.tables import DEFAULT_LIMIT, BadRows, Layout, Source, layout_named
 from privatekube_kfp.ledger.times import parse_time
 from privatekube_kfp.steps.report import blocks_in_words, report_on_ingest
-from privatekube_kfp.steps.run import Artifact, in_a_sentence, ledger_of_run
+from privatekube_kfp.steps.run import Artifact, in_a_sentence, ledger_of_run, where_it_failed
 
 _SEE = "; run `privatekube ingest` where the data are to see"
 _OF_THE_STORE = (FileNotFoundError, PermissionError, ImportError)
@@ -133,10 +132,9 @@ def _untold(what: str, limit: int = DEFAULT_LIMIT) -> Iterator[None]:
                 raise
         raise PrivateKubeError(error.reason, why) from None
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{type(error).__name__}, at {Path(last.filename).name}:{last.lineno}"
+        where = where_it_failed(error)
         raise PrivateKubeError(
-            Reason.DATA_UNREADABLE, f"{what} could not be worked on ({place}){_SEE} why"
+            Reason.DATA_UNREADABLE, f"{what} could not be worked on ({where}){_SEE} why"
         ) from None
 
 

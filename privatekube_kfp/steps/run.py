@@ -10,8 +10,10 @@ import functools
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from privatekube_kfp.core.claim import Claim
@@ -45,6 +47,12 @@ def in_a_sentence(step: Callable[P, R]) -> Callable[P, R]:
             sys.exit(f"privatekube: {error.message} ({error.reason})")
 
     return run
+
+
+def where_it_failed(error: BaseException) -> str:
+    """What can be told of an error that may know what is in the data."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}, at {Path(last.filename).name}:{last.lineno}"
 
 
 def name_of_claim(run_id: str, claim_name: str) -> str:

@@ -8,7 +8,6 @@ nobody anything, so it costs nothing.
 from __future__ import annotations
 
 import json
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +20,15 @@ from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.dp.contribution import unit_of
 from privatekube_kfp.dp.statistics import calibrate
 from privatekube_kfp.dp.statistics import statistic as statistic_named
-from privatekube_kfp.steps.data import make_sure_it_consumed
+from privatekube_kfp.steps.data import make_sure_it_consumed, make_sure_it_is_allocated
 from privatekube_kfp.steps.report import report_on_statistic
-from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
+from privatekube_kfp.steps.run import (
+    Artifact,
+    claim_of_artifact,
+    in_a_sentence,
+    ledger_of_run,
+    where_it_failed,
+)
 
 
 @in_a_sentence
@@ -47,11 +52,7 @@ def dp_statistic(
     """
     with ledger_of_run() as ledger:
         known = claim_of_artifact(ledger, claim, run_id)
-        if known.phase is not Phase.ALLOCATED:
-            raise PrivateKubeError(
-                Reason.NOT_ALLOCATED,
-                f"claim {known.name} is {known.phase}: data are used only while it is Allocated",
-            )
+        make_sure_it_is_allocated(known, "used")
         step, granted = _step_of(known, plan_step)
         if plan_step in known.consumed_steps():
             raise PrivateKubeError(
@@ -164,8 +165,7 @@ def _untold(what: str) -> Iterator[None]:
     except PrivateKubeError:
         raise
     except Exception as error:
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{type(error).__name__}, at {Path(last.filename).name}:{last.lineno}"
+        where = where_it_failed(error)
         raise PrivateKubeError(
-            Reason.DATA_UNREADABLE, f"{what} could not be computed on the data ({place})"
+            Reason.DATA_UNREADABLE, f"{what} could not be computed on the data ({where})"
         ) from None

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 import fsspec
 import numpy as np
 
+from privatekube_kfp.data.places import is_local
 from privatekube_kfp.data.tables.refusals import in_a_sentence, unreadable
 
 
@@ -29,8 +30,7 @@ class File:
             self._info: dict[str, Any] = self._store.info(self.path)
         if self._info.get("type") == "directory":
             raise unreadable(self.shown, "it is a folder; name the files in it")
-        protocol = self._store.protocol
-        self.is_local = "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+        self.is_local = is_local(self._store)
         self.size = int(self._info.get("size") or 0)
 
     def known(self) -> tuple[str, int, list[str]]:

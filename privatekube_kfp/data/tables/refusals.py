@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.data.places import in_one_line
 
 
 def invalid(message: str) -> Invalid:
@@ -42,5 +43,4 @@ def in_a_sentence(shown: str) -> Iterator[None]:
     except (pa.ArrowException, ValueError) as error:
         raise unreadable(shown, "it is damaged, or not what its name says") from error
     except (OSError, ImportError) as error:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise unreadable(shown, why.splitlines()[0]) from error
+        raise unreadable(shown, in_one_line(error)) from error
