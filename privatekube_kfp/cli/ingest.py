@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from privatekube_kfp.cli.errors import needing_pyarrow, reading_the_command_line
 from privatekube_kfp.cli.options import json_option, ledger_option, with_options
-from privatekube_kfp.cli.output import moment, print_facts, say
+from privatekube_kfp.cli.output import print_facts, say
 from privatekube_kfp.cli.session import Session
 from privatekube_kfp.cli.values import DURATION, STREAM_NAME, TIME, WHOLE, WORDS, Value, invalid
 
@@ -48,17 +47,14 @@ def _layout(
     with needing_pyarrow():
         from privatekube_kfp.data.tables import layout_named
 
-    said: dict[str, Any] = {
-        "user": user,
-        "time": time,
-        "time_unit": time_unit,
-        "keep": keep or None,
-        "constants": constant or None,
-        "format": format,
-    }
     with reading_the_command_line():
-        return replace(
-            layout_named(layout), **{name: value for name, value in said.items() if value}
+        return layout_named(layout).but(
+            user=user,
+            time=time,
+            time_unit=time_unit,
+            keep=keep,
+            constants=constant,
+            format=format,
         )
 
 
@@ -179,17 +175,7 @@ def ingest(
 
 
 def _print(report: Report, bad_rows: Any) -> None:
-    new = len(report.new_blocks)
-    say(
-        f"stream {report.stream}: {new} new block{'' if new == 1 else 's'},"
-        f" whole until {moment(report.until)}"
-    )
-    if report.count is not None:
-        count = report.count
-        say(
-            f"users: about {count.estimate}, from {count.lower} to {count.upper} with confidence"
-            f" {count.confidence}"
-        )
+    say(report.in_words())
     say("")
     say("For whoever may see the data:")
     rows = dict(report.rows)

@@ -60,6 +60,19 @@ class Report:
     count: PublishedCount | None
     rows: Mapping[str, int]
 
+    def in_words(self) -> str:
+        """What anybody may know, in a line or two."""
+        new = len(self.new_blocks)
+        blocks = f"{new} new block{'' if new == 1 else 's'}"
+        said = f"stream {self.stream}: {blocks}, whole until {format_time(self.until)}"
+        if self.count is None:
+            return said
+        count = self.count
+        return (
+            f"{said}\nusers: about {count.estimate}, from {count.lower} to {count.upper} with"
+            f" confidence {count.confidence}"
+        )
+
     def public(self) -> dict[str, Any]:
         """What anybody may know."""
         said: dict[str, Any] = {

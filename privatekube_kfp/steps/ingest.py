@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from privatekube_kfp.core.unlocking import parse_duration
 from privatekube_kfp.data.ingest import ingest as bring_in
 from privatekube_kfp.data.tables import DEFAULT_LIMIT, BadRows, Layout, Source, layout_named
 from privatekube_kfp.ledger.times import parse_time
-from privatekube_kfp.steps.report import blocks_in_words, report_on_ingest
+from privatekube_kfp.steps.report import report_on_ingest
 from privatekube_kfp.steps.run import Artifact, in_a_sentence, ledger_of_run, where_it_failed
 
 _SEE = "; run `privatekube ingest` where the data are to see"
@@ -53,8 +52,7 @@ def ingest(
 
     A crash leaves nothing that is seen, or what the next attempt finishes.
     """
-    asked = _layout(
-        layout_named(layout),
+    asked = layout_named(layout).but(
         user=user_column,
         time=time_column,
         time_unit=time_unit,
@@ -86,16 +84,9 @@ def ingest(
                 **settings,
             )
     public, blocks = done.public(), list(done.new_blocks)
-    print(f"stream {stream}: {blocks_in_words(len(blocks), 'new ')}, whole until {public['until']}")
-    if "users" in public:
-        users = "users: about {estimate}, from {atLeast} to {atMost} with confidence {confidence}"
-        print(users.format(**public["users"]))
+    print(done.in_words())
     Path(report.path).write_text(report_on_ingest(public, blocks))
     return public["until"], blocks
-
-
-def _layout(layout: Layout, **said: Any) -> Layout:
-    return replace(layout, **{name: value for name, value in said.items() if value})
 
 
 def _texts(name: str, given: Sequence[str] | Mapping[str, str]) -> tuple[str, ...]:

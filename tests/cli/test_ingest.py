@@ -5,6 +5,12 @@ import json
 
 import pytest
 
+from privatekube_kfp.cli import ingest as ingest_command
+from privatekube_kfp.core.unlocking import format_duration
+from privatekube_kfp.data import settings
+from privatekube_kfp.data.counter import DEFAULT_CONFIDENCE
+from privatekube_kfp.data.settings import DAY
+from privatekube_kfp.data.tables import DEFAULT_LIMIT, LAYOUTS
 from tests.cli.running import at_a_terminal
 
 UNTIL = ("--until", "2018-01-11")
@@ -103,6 +109,21 @@ def test_refusals_are_a_sentence(reviews, args, code, match):
     assert match in said.err
     assert "Traceback" not in said.err
     assert reviews.json("block", "list")["blocks"] == []
+
+
+def test_help_says_what_the_library_does():
+    """Written down a second time there, so that help need not wait for pyarrow."""
+    assert tuple(LAYOUTS) == ingest_command._LAYOUTS
+    options = {option.name: option for option in ingest_command.ingest.params}
+    assert options["max_bad_rows"].default == DEFAULT_LIMIT
+    for name, default in (
+        ("interval", format_duration(DAY)),
+        ("group_size", settings.DEFAULT_GROUP_SIZE),
+        ("per_user_per_day", settings.DEFAULT_PER_USER_PER_DAY),
+        ("per_user", settings.DEFAULT_PER_USER),
+        ("confidence", DEFAULT_CONFIDENCE),
+    ):
+        assert f"[default: {default}]" in options[name].help
 
 
 def test_an_unknown_stream(reviews):

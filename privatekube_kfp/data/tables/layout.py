@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -92,6 +92,10 @@ class Layout:
     def in_file(self, name: str) -> str:
         """What the file calls a column of the payload."""
         return {new: old for old, new in self.rename}.get(name, name)
+
+    def but(self, **said: Any) -> Layout:
+        """This one, with what is said otherwise; what is empty says nothing."""
+        return replace(self, **{name: value for name, value in said.items() if value})
 
     def _new_names(self) -> list[str]:
         return [new for _, new in self.rename] + [name for name, _ in self.constants]
