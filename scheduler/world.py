@@ -526,6 +526,8 @@ class World:
     def failed(self, kind: Resource, obj: Object, error: Exception) -> None:
         if isinstance(error, Unreachable):
             raise error
+        if isinstance(error, NotFound):
+            return  # the watch is about to say so
         message = error.message if isinstance(error, LedgerError) else repr(error)
         if "uid" in obj["metadata"]:
             self.set_aside(kind, obj, Reason.CLUSTER_REFUSED, message)

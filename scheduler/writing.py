@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from privatekube_kfp.core.budget import Accounting, Budget
+from privatekube_kfp.core.errors import Reason
 from privatekube_kfp.core.stream import Block
 from privatekube_kfp.ledger.kubernetes.api import (
     BLOCKS,
@@ -98,9 +99,8 @@ class Writer:
         The record keeps the last batch of the leader before, for `finish`.
         """
         while True:
-            spec = spec_of(obj)
             obj = self.guard(STREAMS, obj)
-            status = obj.get("status", {})
+            spec, status = spec_of(obj), obj.get("status", {})
             last = record_of(status.get("commit"))
             mine = replace(
                 last, epoch=last.epoch + 1, holder=self.identity, time=max(last.time, now)
@@ -115,7 +115,7 @@ class Writer:
                 }
                 return self._put(STREAMS, obj["metadata"], taken), spec, mine
             except Conflict:
-                obj = self.api.get(STREAMS, obj["metadata"]["name"])
+                obj = self._get(STREAMS, obj["metadata"])
 
     def commit(self, register: Register, record: Record, conflicted: Callable[[], None]) -> Object:
         """Write down a batch before anybody is told; only the newest leader can.
@@ -157,10 +157,9 @@ class Writer:
 
     def _as_leader(self, register: Register) -> Object:
         """The stream as it is now, if this scheduler still leads on it."""
-        try:
-            obj = self.api.get(STREAMS, register.name)
-        except NotFound:
-            raise Deposed(f"stream {register.name} is gone") from None
+        obj = self.find(STREAMS, register.obj["metadata"])
+        if obj is None:
+            raise Deposed(f"stream {register.name} is gone")
         record = record_of(obj.get("status", {}).get("commit"))
         if (record.epoch, record.holder) != (register.record.epoch, self.identity):
             raise Deposed(f"{record.holder} leads on stream {register.name} now")
@@ -229,7 +228,7 @@ class Writer:
             try:
                 obj = self.api.patch(kind, obj, {"metadata": {"finalizers": finalizers}})
             except Conflict:
-                obj = self.api.get(kind, obj["metadata"]["name"], obj["metadata"].get("namespace"))
+                obj = self._get(kind, obj["metadata"])
         return obj
 
     def let_go(self, kind: Resource, obj: Object) -> None:
@@ -255,7 +254,7 @@ class Writer:
             try:
                 return self._put(BLOCKS, obj["metadata"], status)
             except Conflict:
-                obj = self.api.get(BLOCKS, block.name)
+                obj = self._get(BLOCKS, obj["metadata"])
 
     def show_block(self, metadata: Object, status: Object) -> Object | None:
         """Write where a block's budget is: the block as it is then, or None if it is gone."""
@@ -308,6 +307,12 @@ class Writer:
         """This very object as it is now; another one of its name is not it."""
         obj = self.api.find(kind, metadata["name"], metadata.get("namespace"))
         return obj if obj is not None and obj["metadata"]["uid"] == metadata["uid"] else None
+
+    def _get(self, kind: Resource, metadata: Object) -> Object:
+        obj = self.find(kind, metadata)
+        if obj is None:
+            raise NotFound(Reason.UNKNOWN_OBJECT, f"{kind.label} {metadata['name']} is gone")
+        return obj
 
     def _put(self, kind: Resource, metadata: Object, status: Object) -> Object:
         """Write a status. Of the rest, its subresource takes only the name and the version."""

@@ -6,15 +6,13 @@ import pytest
 
 from privatekube_kfp.core.errors import PrivateKubeError
 from privatekube_kfp.data.store import Store
-from privatekube_kfp.ledger.kubernetes.api import Api
-from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
 from privatekube_kfp.ledger.requests import ConsumeRequest
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 from tests.contract.world import ask
 from tests.data import object_store  # noqa: F401
 from tests.data.world import START, arrivals, row, stream_of, table, take_in
 from tests.kubernetes.fixtures import binaries, control_plane, namespace  # noqa: F401
-from tests.scheduler.running import clean, install, start_process
+from tests.scheduler.running import served
 
 GROUPS = {"event": {}, "user": {"group_size": 60}, "user-time": {"group_size": 60}}
 
@@ -27,15 +25,8 @@ def on_a_file(tmp_path):
 
 @pytest.fixture
 def in_a_cluster(control_plane, namespace):  # noqa: F811
-    install(control_plane)
-    scheduler = start_process(control_plane.kubeconfig, namespace)
-    try:
-        with KubernetesLedger(Api(control_plane.client), namespace, answer_within=180) as ledger:
-            yield ledger
-    finally:
-        scheduler.terminate()
-        assert scheduler.wait(timeout=180) == 0
-        clean(control_plane)
+    with served(control_plane, namespace) as ledger:
+        yield ledger
 
 
 @pytest.fixture(params=["sqlite", pytest.param("kubernetes", marks=pytest.mark.server)])

@@ -15,12 +15,10 @@ from privatekube_kfp.accounting import Plan, PureEpsilon
 from privatekube_kfp.core.selection import Selection
 from privatekube_kfp.core.unlocking import ByPipelines
 from privatekube_kfp.ledger.client import ClaimClient
-from privatekube_kfp.ledger.kubernetes.api import Api
-from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 from privatekube_kfp.ledger.streams import StreamSpec
 from tests.kubernetes.fixtures import binaries, control_plane, namespace  # noqa: F401
-from tests.scheduler.running import assert_verified, clean, install, start_process
+from tests.scheduler.running import assert_verified, served
 
 HERE = Path(__file__).parent
 TOP = HERE.parents[1]
@@ -133,22 +131,15 @@ def on_a_file(tmp_path):
 
 @pytest.fixture
 def in_a_cluster(tmp_path, control_plane, namespace):  # noqa: F811
-    install(control_plane)
-    scheduler = start_process(control_plane.kubeconfig, namespace, "--block-status-every=0s")
     environment = {
         **os.environ,
         "PYTHONPATH": str(TOP),
         "KUBECONFIG": str(control_plane.kubeconfig),
     }
-    try:
-        with KubernetesLedger(Api(control_plane.client), namespace, answer_within=180) as ledger:
-            place = Place(tmp_path, ledger, f"kubernetes://{namespace}", environment)
-            yield place
-            place.verify()
-    finally:
-        scheduler.terminate()
-        assert scheduler.wait(timeout=180) == 0
-        clean(control_plane)
+    with served(control_plane, namespace, "--block-status-every=0s") as ledger:
+        place = Place(tmp_path, ledger, f"kubernetes://{namespace}", environment)
+        yield place
+        place.verify()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("kubernetes", marks=pytest.mark.server)])

@@ -5,10 +5,22 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.fixtures import binaries, control_plane, namespace, own_control_plane
+from tests.scheduler.dying import Nursery
+from tests.scheduler.running import clean, install
 
 __all__ = ["binaries", "control_plane", "namespace", "own_control_plane"]
 
 _HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def nursery(control_plane, namespace):
+    """Where schedulers come from that die or freeze at a write."""
+    install(control_plane)
+    made = Nursery(control_plane.kubeconfig, namespace)
+    yield made
+    made.close()
+    clean(control_plane)
 
 
 @pytest.hookimpl(tryfirst=True)

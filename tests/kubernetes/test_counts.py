@@ -17,8 +17,7 @@ from privatekube_kfp.ledger.streams import Semantic
 from tests.contract.test_counts import MONDAY, TUESDAY
 from tests.contract.world import ask, basic_stream
 from tests.kubernetes.world import a_world, stream_with_blocks
-from tests.scheduler.dying import Nursery
-from tests.scheduler.running import clean, install, settle, start_process, until
+from tests.scheduler.running import is_stopped, settle, start_process, until
 
 USERS = basic_stream(semantic=Semantic.USER, counter=Counter("0.1"))
 
@@ -172,15 +171,6 @@ def test_a_stream_can_go_with_a_count_that_nobody_has_shown(world, asking):
 
 
 @pytest.fixture
-def nursery(control_plane, namespace):
-    install(control_plane)
-    made = Nursery(control_plane.kubeconfig, namespace)
-    yield made
-    made.close()
-    clean(control_plane)
-
-
-@pytest.fixture
 def about_to_publish(nursery, asking, tmp_path):
     """A stream with a count that the first scheduler to come shows with its third write."""
     asking.create_stream(USERS)
@@ -212,7 +202,7 @@ def test_a_leader_that_was_replaced_writes_no_count(
     control_plane, namespace, nursery, about_to_publish, asking
 ):
     first = about_to_publish(freeze_at=3, identity="first")
-    until(lambda: _is_stopped(first))
+    until(lambda: is_stopped(first))
     assert asking.stream("s").count is None
     second = start_process(control_plane.kubeconfig, namespace, "--identity=second")
     try:
@@ -231,11 +221,6 @@ def test_a_leader_that_was_replaced_writes_no_count(
         if second.poll() is None:
             second.kill()
             second.wait()
-
-
-def _is_stopped(pid):
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] == "T"
 
 
 def _leads(ledger, namespace):

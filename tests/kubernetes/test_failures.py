@@ -24,7 +24,7 @@ from privatekube_kfp.ledger.kubernetes.api import (
     _NoAnswer,
 )
 from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
-from privatekube_kfp.ledger.kubernetes.objects import block_object, claim_object
+from privatekube_kfp.ledger.kubernetes.objects import block_object, claim_object, stream_object
 from privatekube_kfp.ledger.requests import ConsumeRequest, ReleaseRequest
 from tests.contract.world import ask, basic_stream, spend
 from tests.scheduler.dying import Nursery
@@ -32,6 +32,7 @@ from tests.scheduler.running import (
     assert_verified,
     clean,
     install,
+    is_stopped,
     running,
     start_process,
     until,
@@ -88,7 +89,7 @@ def test_a_frozen_leader_is_fenced(control_plane, namespace, ledger, tmp_path, f
         for number in range(6):
             create(ledger, f"c{number}", ask("0.2", "b", timeout=None))
         first = nursery.start(writes, freeze_at=frozen_at, identity="first")
-        until(lambda: _is_stopped(first))
+        until(lambda: is_stopped(first))
         second = start_process(control_plane.kubeconfig, namespace, "--identity=second")
         until(lambda: _holder(ledger, namespace) == "second")
         until(lambda: list(phases(ledger).values()).count("Allocated") == 4)
@@ -115,11 +116,6 @@ def test_a_frozen_leader_is_fenced(control_plane, namespace, ledger, tmp_path, f
             second.kill()
             second.wait()
         nursery.close()
-
-
-def _is_stopped(pid):
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] == "T"
 
 
 def _holder(ledger, namespace):
@@ -397,6 +393,29 @@ def test_a_block_that_is_newer_than_a_list_is_not_gone(control_plane, namespace,
         ledger.create_block("later", "s")
         assert ledger.block("b").phase is BlockPhase.ACTIVE
         assert ledger.submit("d", ask("0.4", "b")).done
+        assert_sound(ledger)
+
+
+class ReplacedApi(Api):
+    """Whoever puts a finalizer on the stream finds that another one has its name by now."""
+
+    came = False
+
+    def patch(self, kind, obj, change):
+        if kind is STREAMS and not ReplacedApi.came:
+            ReplacedApi.came = True
+            super().delete(kind, obj)
+            super().create(kind, stream_object(basic_stream(epsilon="2", unlocking=AtOnce())))
+        return super().patch(kind, obj, change)
+
+
+def test_a_stream_that_is_made_anew_while_it_is_taken_over(control_plane, namespace, ledger):
+    """A leader that knew the former one must not lead on the later one by its spec."""
+    ledger.create_stream(basic_stream(epsilon="1"))
+    with running(control_plane, namespace, make_api=ReplacedApi):
+        ledger.create_block("b", "s")
+        assert ReplacedApi.came
+        assert ledger.submit("c", ask("2", "b")).done
         assert_sound(ledger)
 
 

@@ -14,8 +14,7 @@ from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
 from privatekube_kfp.ledger.kubernetes.objects import claim_object, request_item, stream_object
 from privatekube_kfp.ledger.requests import ConsumeRequest, ReleaseRequest
 from tests.contract.world import ask, basic_stream, spend
-from tests.scheduler.dying import Nursery
-from tests.scheduler.running import clean, install, until
+from tests.scheduler.running import clean, until
 
 STEPS = Plan.of({"prepare": PureEpsilon("0.03"), "train": PureEpsilon("0.05")})
 
@@ -117,15 +116,6 @@ def _block(name):
         "metadata": {"name": name},
         "spec": {"stream": stream_object(basic_stream())["metadata"]["name"]},
     }
-
-
-@pytest.fixture
-def nursery(control_plane, namespace):
-    install(control_plane)
-    made = Nursery(control_plane.kubeconfig, namespace)
-    yield made
-    made.close()
-    clean(control_plane)
 
 
 @pytest.fixture

@@ -185,6 +185,26 @@ for _name in (
     setattr(SettledLedger, _name, _settling(_name))
 
 
+@contextlib.contextmanager
+def served(control_plane, namespace, *flags):
+    """A ledger in the cluster, with a scheduler that is a process of its own."""
+    install(control_plane)
+    scheduler = start_process(control_plane.kubeconfig, namespace, *flags)
+    try:
+        with KubernetesLedger(Api(control_plane.client), namespace, answer_within=180) as ledger:
+            yield ledger
+    finally:
+        scheduler.terminate()
+        assert scheduler.wait(timeout=180) == 0
+        clean(control_plane)
+
+
+def is_stopped(pid):
+    """Whether a process is frozen."""
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "T"
+
+
 def start_process(kubeconfig, namespace, *flags, module="scheduler", env=None, log=None):
     """A scheduler as a process of its own; the caller ends it."""
     return subprocess.Popen(
