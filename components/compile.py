@@ -20,18 +20,38 @@ from privatekube_kfp.components import (
     allocate,
     consume,
     download,
+    dp_evaluate,
+    dp_preprocess,
     dp_statistic,
+    dp_train,
     ingest,
+    plan_training,
     release,
+    show_model,
     show_statistic,
     upload,
 )
 
 TOP = Path(__file__).parent
-COMPONENTS = (ingest, allocate, download, dp_statistic, consume, show_statistic, upload, release)
+COMPONENTS = (
+    ingest,
+    plan_training,
+    allocate,
+    download,
+    dp_statistic,
+    dp_preprocess,
+    dp_train,
+    dp_evaluate,
+    consume,
+    show_statistic,
+    show_model,
+    upload,
+    release,
+)
 _TYPES = {
     "STRING": "text",
     "NUMBER_INTEGER": "whole number",
+    "NUMBER_DOUBLE": "number",
     "LIST": "list",
     "STRUCT": "dictionary",
 }

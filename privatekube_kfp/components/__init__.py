@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from privatekube_kfp.components.protocol import allocate, consume, download, release, upload
     from privatekube_kfp.components.roles import as_compute, as_sink, as_source
     from privatekube_kfp.components.statistics import dp_statistic, show_statistic
+    from privatekube_kfp.components.training import (
+        dp_evaluate,
+        dp_preprocess,
+        dp_train,
+        plan_training,
+        show_model,
+    )
 
 _HOMES = {
     "PrivacyClaim": "artifacts",
@@ -33,6 +40,11 @@ _HOMES = {
     "as_source": "roles",
     "dp_statistic": "statistics",
     "show_statistic": "statistics",
+    "dp_evaluate": "training",
+    "dp_preprocess": "training",
+    "dp_train": "training",
+    "plan_training": "training",
+    "show_model": "training",
 }
 
 __all__ = [
@@ -45,10 +57,15 @@ __all__ = [
     "as_source",
     "consume",
     "download",
+    "dp_evaluate",
+    "dp_preprocess",
     "dp_statistic",
+    "dp_train",
     "ingest",
+    "plan_training",
     "privacy_budget",
     "release",
+    "show_model",
     "show_statistic",
     "upload",
 ]

@@ -6,6 +6,7 @@ its rows once more, and the same file can be ingested twice.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
+from privatekube_kfp.core.errors import PrivateKubeError, Reason
 from privatekube_kfp.data.bounds import Ints, Mask, ranks, within_bounds
 from privatekube_kfp.data.settings import Settings
 from privatekube_kfp.data.store import Store
@@ -37,6 +39,19 @@ class Added:
     rows: int
     duplicates: int
     beyond_bounds: int
+
+
+def blocks_of_rows(file: parquet.FileMetaData) -> Ints:
+    """The number of the block that each row of a downloaded file is in."""
+    said = (file.metadata or {}).get(ROWS_OF_BLOCKS.encode())
+    sizes = json.loads(said) if said else []
+    if not said or sum(sizes) != file.num_rows:
+        raise PrivateKubeError(
+            Reason.DATA_UNREADABLE,
+            "the data do not say which rows are of which block; under user-time that is what is"
+            " protected. Take them from Download as they are",
+        )
+    return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def extend(store: Store, name: str, schema: pa.Schema, new: Rows, settings: Settings) -> Added:

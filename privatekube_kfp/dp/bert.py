@@ -1,8 +1,8 @@
 """BERT with its last layer, pooler and a new head tuned; all else frozen and worked out once.
 
-Weights and tokenizer come from a directory, as transformers saves them. Any BERT will do; the
-paper's has 4 layers, 256 wide, with 4 heads, and only with that the parameters are the paper's.
-With no directory there is a stand-in: the paper's architecture with weights that are drawn and
+Weights and tokenizer come from a directory, as transformers saves them, or from a hub. Any BERT
+will do; the paper's has 4 layers, 256 wide, with 4 heads, and only with that the parameters are the
+paper's. With none there is a stand-in: the paper's architecture with weights that are drawn and
 words that are hashed. It has learnt no language, and `name` says so.
 """
 
@@ -20,8 +20,9 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.bounds import Ints
+from privatekube_kfp.dp.architectures import Architecture
 from privatekube_kfp.dp.embeddings import stand_in_number, tokens
-from privatekube_kfp.dp.models import Architecture, Features, Model, Tape, seeded
+from privatekube_kfp.dp.models import Features, Model, Tape, seeded
 
 STAND_IN = "random stand-in for BERT L4-H256-A4 (no pretrained weights)"
 MAX_KEPT = 1 << 30
@@ -120,7 +121,7 @@ def stand_in(row: Architecture, *, seed: int = 0) -> tuple[Bert, HashedWords]:
 
 
 def from_directory(
-    row: Architecture, directory: str | Path, *, seed: int = 0
+    row: Architecture, directory: str | Path, *, seed: int = 0, name: str = ""
 ) -> tuple[Bert, Wordpieces]:
     """A BERT and its tokenizer from a directory, such as one that transformers saved."""
     directory = Path(directory)
@@ -130,32 +131,38 @@ def from_directory(
             f"there is no BERT in {directory}: it has no config.json; save one there with"
             " transformers' save_pretrained, its tokenizer too",
         )
+    return _pretrained(row, str(directory), name or directory.name, seed, local_files_only=True)
+
+
+def from_hub(row: Architecture, repository: str, *, seed: int = 0) -> tuple[Bert, Wordpieces]:
+    """A BERT and its tokenizer by a name such as `google/bert_uncased_L-4_H-256_A-4`."""
+    return _pretrained(row, repository, repository, seed, local_files_only=False)
+
+
+def _pretrained(
+    row: Architecture, where: str, name: str, seed: int, *, local_files_only: bool
+) -> tuple[Bert, Wordpieces]:
     try:
         encoder = AutoModel.from_pretrained(
-            directory,
-            local_files_only=True,
+            where,
+            local_files_only=local_files_only,
             attn_implementation="eager",
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
-        tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=local_files_only)
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise Invalid(
-            Reason.DATA_UNREADABLE, f"the BERT in {directory} cannot be read: {why}"
-        ) from None
+        raise Invalid(Reason.DATA_UNREADABLE, f"the BERT {where} cannot be read: {why}") from None
     if not isinstance(encoder, BertModel) or encoder.pooler is None:
         raise Invalid(
             Reason.DATA_UNREADABLE,
-            f"the model in {directory} is a {type(encoder).__name__}, not a BERT with a pooler",
+            f"the model {where} is a {type(encoder).__name__}, not a BERT with a pooler",
         )
     config = encoder.config
-    name = (
-        f"{directory.name} (BERT L{config.num_hidden_layers}-H{config.hidden_size}"
-        f"-A{config.num_attention_heads})"
-    )
+    shape = f"L{config.num_hidden_layers}-H{config.hidden_size}-A{config.num_attention_heads}"
     with seeded(seed):
-        return Bert(row, encoder, name), Wordpieces(tokenizer)
+        return Bert(row, encoder, f"{name} (BERT {shape})"), Wordpieces(tokenizer)
 
 
 def _attention(real: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -96,6 +96,13 @@ def from_file(path: str | Path, *, size: int = SIZE) -> Embeddings:
             Reason.DATA_UNREADABLE, f"the word vectors {path} cannot be read: {why}"
         ) from None
     return Embeddings(f"{path.name} ({len(words)} words)", vectors, _Listed(words))
+
+
+def from_arrays(name: str, words: Sequence[str], vectors: Vectors) -> Embeddings:
+    """Vectors that were read elsewhere, a row for each word."""
+    numbers = {word: number for number, word in enumerate(words, start=1)}
+    padded = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), vectors])
+    return Embeddings(f"{name} ({len(words)} words)", padded, _Listed(numbers))
 
 
 def _read(name: str, lines: Iterable[bytes], size: int) -> tuple[dict[str, int], Vectors]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from privatekube_kfp.accounting import Gaussian, Laplace, Mechanism, PureEpsilon
 from privatekube_kfp.core.errors import Invalid, Reason
+from privatekube_kfp.data.bounds import Ints
 from privatekube_kfp.data.noise import rounded_laplace
 from privatekube_kfp.dp.models import Model
 from privatekube_kfp.dp.randomness import Randomness
@@ -60,6 +61,34 @@ def evaluate(
     return Evaluation(noisy[0] / _PARTS, noisy[1] / _PARTS, step)
 
 
+def confusion(
+    model: Model, data: Data, step: Mechanism, classes: int, *, randomness: Randomness | None = None
+) -> list[list[float]]:
+    """How many units of each label (rows) were taken for each (columns), with a step's noise.
+
+    A unit is worth one here too, so it changes the whole table by 1 in sum.
+    """
+    randomness = randomness or Randomness()
+    if not isinstance(step, Laplace | PureEpsilon):
+        raise Invalid(
+            Reason.CANNOT_PRICE,
+            f"a table of labels cannot be paid with a step of kind {step.kind}; it takes laplace"
+            " or pure",
+        )
+    table = np.zeros(classes * classes, np.int64)
+    units = data.units
+    sizes = np.diff(units.offsets)
+    if len(sizes):
+        labels = data.labels.numpy()[units.rows].astype(np.int64)
+        cells = labels * classes + _predictions(model, data)[units.rows]
+        unit = np.repeat(np.arange(len(sizes)), sizes)
+        (places, of), counts = np.unique(np.stack([cells, unit]), axis=1, return_counts=True)
+        np.add.at(table, places, counts * _PARTS // sizes[of])
+    scale = _PARTS / Fraction(step.epsilon)
+    noisy = [(int(n) + rounded_laplace(scale, randomness.below)) / _PARTS for n in table]
+    return [noisy[row : row + classes] for row in range(0, len(noisy), classes)]
+
+
 def true_accuracy(model: Model, data: Data) -> float:
     """What `evaluate` adds noise to; for tests and benchmarks, on data that are nobody's."""
     if not data.units.count:
@@ -74,17 +103,23 @@ def predicted(scores: Tensor) -> Tensor:
 
 def _right(model: Model, data: Data) -> int:
     """In parts of a unit, rounded down for each unit."""
-    hits = np.zeros(len(data.labels), np.int64)
-    model.eval()
-    with torch.no_grad():
-        for start in range(0, len(hits), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            scores = model(*(feature[rows] for feature in data.features))
-            hits[rows] = (predicted(scores) == data.labels[rows]).numpy()
+    hits = _predictions(model, data) == data.labels.numpy()
     units = data.units
     so_far = np.append(0, np.cumsum(hits[units.rows]))
     of_unit = so_far[units.offsets[1:]] - so_far[units.offsets[:-1]]
     return int((of_unit * _PARTS // np.diff(units.offsets)).sum())
+
+
+def _predictions(model: Model, data: Data) -> Ints:
+    found = np.zeros(len(data.labels), np.int64)
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        for start in range(0, len(found), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            found[rows] = predicted(model(*(feature[rows] for feature in data.features))).numpy()
+    model.train(was_training)
+    return found
 
 
 def _check(step: Mechanism) -> None:

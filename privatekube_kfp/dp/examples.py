@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.bounds import Ints, Mask
 from privatekube_kfp.data.settings import DEFAULT_PER_USER, DEFAULT_PER_USER_PER_DAY
-from privatekube_kfp.dp.models import Architecture, Task
+from privatekube_kfp.dp.architectures import Architecture, Task
 from privatekube_kfp.dp.units import Units, numbered, units_of
 from privatekube_kfp.ledger.streams import Semantic
 

@@ -18,7 +18,6 @@ that is not listed) leaves that row out, and nothing is said of it.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ from privatekube_kfp.core.budget import (
     parse_epsilon,
 )
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
-from privatekube_kfp.data.blocks import ROWS_OF_BLOCKS, TIME, USER
+from privatekube_kfp.data.blocks import TIME, USER, blocks_of_rows
 from privatekube_kfp.dp.contribution import Unit
 from privatekube_kfp.dp.noise import LARGEST_SCALE, Draw, Kind, draw, float_above, noisy
 from privatekube_kfp.ledger.streams import Semantic
@@ -168,15 +167,7 @@ class Statistic(ABC):
         rows = file.metadata.num_rows
         if self.unit.semantic is not Semantic.USER_TIME:
             return np.zeros(rows, np.int64)
-        said = (file.metadata.metadata or {}).get(ROWS_OF_BLOCKS.encode())
-        sizes = json.loads(said) if said else []
-        if not said or sum(sizes) != rows:
-            raise PrivateKubeError(
-                Reason.DATA_UNREADABLE,
-                "the data do not say which rows are of which block; under user-time that is what"
-                " is protected. Take them from Download as they are",
-            )
-        return np.repeat(np.arange(len(sizes)), sizes)
+        return blocks_of_rows(file.metadata)
 
 
 @dataclass(frozen=True)

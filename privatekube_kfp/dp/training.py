@@ -2,9 +2,7 @@
 
 A step of a plan says how training will go: noise multiplier, sample rate, how many steps. Training
 does exactly that, so its price is the plan's, to the last unit; where it is stopped early, what it
-spent is the price of the steps it took. None of the three is taken from the data: `schedule` works
-them out from a number of units that is public (a stream's published count, or a guess), and how
-many units there really are changes neither the rate nor how often there is a step.
+spent is the price of the steps it took. None of the three is taken from the data (see `planning`).
 
 What is told on the way (`Progress`) says how far training is, not how well it fits: the loss on
 private data would be a release that nobody paid for.
@@ -20,84 +18,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privatekube_kfp.accounting import DpSgd, EpsilonDelta, Mechanism, dp_sgd_noise
+from privatekube_kfp.accounting import DpSgd
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.data.bounds import Ints
+from privatekube_kfp.dp.architectures import Kind
 from privatekube_kfp.dp.examples import Examples
 from privatekube_kfp.dp.gradients import Batch, UnitGradients, losses
-from privatekube_kfp.dp.models import Features, Kind, Model, seeded
+from privatekube_kfp.dp.models import Features, Model, seeded
+from privatekube_kfp.dp.planning import Progress
 from privatekube_kfp.dp.randomness import Randomness
 from privatekube_kfp.dp.units import Units
 
 CLIP = 1.0
-DELTA = "1e-9"
 # Linear and FF: the best of three on sample reviews, which are nobody's. LSTM and BERT: not tuned.
 LEARNING_RATES = {Kind.LINEAR: 0.02, Kind.FF: 0.005, Kind.LSTM: 0.005, Kind.BERT: 0.0005}
 PLAIN_LEARNING_RATES = {Kind.LINEAR: 0.01, Kind.FF: 0.001, Kind.LSTM: 0.005, Kind.BERT: 0.0005}
 PLAIN_BATCH = 256
-_RATE_DIGITS = 9
 _ROWS_AT_ONCE = 2048
 _ROWS_AT_ONCE_BY_OPACUS = 32
 
 
-# What will be run
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How often units are sampled, as accounting writes it."""
-
-    sample_rate: str
-    steps: int
-
-
-def schedule(units: int, epochs: int) -> Schedule:
-    """Batches of about the square root of so many units, so often that each is seen `epochs` times.
-
-    The number of units must be one that anybody may know.
-    """
-    if units < 1 or epochs < 1:
-        raise Invalid(
-            Reason.INVALID_REQUEST,
-            f"training needs at least one unit and one epoch, not {units} and {epochs}",
-        )
-    batch = round(math.sqrt(units))
-    return Schedule(f"{batch / units:.{_RATE_DIGITS}f}", math.ceil(epochs * units / batch))
-
-
-def calibrated(epsilon: str, wanted: Schedule, delta: str = DELTA) -> DpSgd:
-    """The step of a plan that trains by this schedule with the least noise for this budget."""
-    noise = dp_sgd_noise(epsilon, delta, wanted.sample_rate, wanted.steps)
-    return DpSgd(noise, wanted.sample_rate, wanted.steps, delta)
-
-
-def training_of(step: Mechanism, wanted: Schedule) -> DpSgd:
-    """How to train for what a step of a plan was granted.
-
-    A DP-SGD step says so itself. A share of epsilon and delta is filled by a schedule.
-    """
-    match step:
-        case DpSgd():
-            return step
-        case EpsilonDelta() if step.delta != "0":
-            return calibrated(step.epsilon, wanted, step.delta)
-    raise Invalid(
-        Reason.CANNOT_PRICE,
-        f"training cannot be paid with a step of kind {step.kind}: its noise is Gaussian, so it"
-        " needs a dp-sgd step, or an epsilon with a delta above 0",
-    )
-
-
 # What was run
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far training is; anybody may see it."""
-
-    step: int
-    steps: int
-    epoch: float
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from privatekube_kfp.ledger.times import parse_time
 from privatekube_kfp.steps.report import report_on
 from privatekube_kfp.steps.run import (
     Artifact,
+    as_said,
     check_run,
     claim_of_artifact,
     describe_claim,
@@ -184,7 +185,7 @@ def _plan(epsilon: str, delta: str, plan: Mapping[str, Any] | None) -> Plan:
             f"give epsilon or a plan, {'not both' if plan else 'for how much to ask'}",
         )
     if plan:
-        return plan_from_json(plan)
+        return plan_from_json(as_said(plan))
     if parse_delta(delta):
         return Plan.of(EpsilonDelta(epsilon, delta))
     return Plan.of(PureEpsilon(epsilon))
@@ -192,7 +193,7 @@ def _plan(epsilon: str, delta: str, plan: Mapping[str, Any] | None) -> Plan:
 
 def _together(amounts: Iterable[Any]) -> Plan:
     """What several steps report, as one plan."""
-    steps = [step for amount in amounts for step in plan_from_json(amount).steps]
+    steps = [step for amount in amounts for step in plan_from_json(as_said(amount)).steps]
     return Plan(tuple(Step(f"part-{n}", step.mechanism) for n, step in enumerate(steps, start=1)))
 
 

@@ -10,7 +10,7 @@ from privatekube_kfp.core.claim import Claim, Kind
 from privatekube_kfp.core.per_block import PerBlock
 
 _MOST_BLOCKS = 20
-_UNITS = {
+UNITS = {
     "event": "each row",
     "user": "each user",
     "user-time": "what each user does in a period",
@@ -78,7 +78,7 @@ def report_on_statistic(found: Mapping[str, Any], granted: Budget) -> str:
         *(f"| {p['name']} | {p['sensitivity']} | {p['scale']:.6g} |" for p in found["parts"]),
         "",
         f"* noise: {found['noise']}",
-        f"* protected: {_UNITS[unit['semantic']]}; rows of one that count: {unit['rows']}",
+        f"* protected: {UNITS[unit['semantic']]}; rows of one that count: {unit['rows']}",
         *(f"* {name}: {bounds[name]}" for name in ("low", "high") if name in bounds),
         f"* spent: {granted.brief()}, of claim `{found['claim']}`, step `{found['step']}`",
     ]

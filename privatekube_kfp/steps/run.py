@@ -49,6 +49,15 @@ def in_a_sentence(step: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
+def as_said(value: Any) -> Any:
+    """A parameter as its author said it: Kubeflow makes floats of numbers in lists and objects."""
+    if isinstance(value, Mapping):
+        return {key: as_said(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [as_said(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def where_it_failed(error: BaseException) -> str:
     """What can be told of an error that may know what is in the data."""
     last = traceback.extract_tb(error.__traceback__)[-1]

@@ -8,26 +8,24 @@ nobody anything, so it costs nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from privatekube_kfp.accounting import Mechanism, plan_from_json
-from privatekube_kfp.core.budget import Budget
-from privatekube_kfp.core.claim import Claim, Phase
+from privatekube_kfp.core.claim import Phase
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.dp.contribution import unit_of
 from privatekube_kfp.dp.statistics import calibrate
 from privatekube_kfp.dp.statistics import statistic as statistic_named
-from privatekube_kfp.steps.data import make_sure_it_consumed, make_sure_it_is_allocated
+from privatekube_kfp.steps.data import make_sure_it_consumed
+from privatekube_kfp.steps.paying import make_sure_it_belongs, payment_for, step_of, untold
 from privatekube_kfp.steps.report import report_on_statistic
 from privatekube_kfp.steps.run import (
     Artifact,
+    as_said,
     claim_of_artifact,
     in_a_sentence,
     ledger_of_run,
-    where_it_failed,
 )
 
 
@@ -51,21 +49,10 @@ def dp_statistic(
     A crash leaves no result, or the whole one.
     """
     with ledger_of_run() as ledger:
-        known = claim_of_artifact(ledger, claim, run_id)
-        make_sure_it_is_allocated(known, "used")
-        step, granted = _step_of(known, plan_step)
-        if plan_step in known.consumed_steps():
-            raise PrivateKubeError(
-                Reason.ALREADY_CONSUMED,
-                f"claim {known.name} has consumed its step {plan_step!r}: to compute on it once"
-                " more would be a second result for one price",
-            )
-        stream = ledger.stream(known.stream).spec
+        paying = payment_for(ledger, claim, run_id, plan_step)
+        known, stream = paying.claim, paying.stream
         blocks = [ledger.block(name).block for name in known.bound()]
-    if data.metadata.get("claim") != known.name:
-        raise Invalid(
-            Reason.INVALID_REQUEST, f"the data are not those that claim {known.name} downloaded"
-        )
+    make_sure_it_belongs(known, "data", data.metadata.get("claim"))
     unit = unit_of(
         stream.semantic,
         per_user_per_day=per_user_per_day,
@@ -76,14 +63,9 @@ def dp_statistic(
     wanted = statistic_named(
         statistic, unit, low=low, high=high, categories=categories, column=column or None
     )
-    planned = calibrate(wanted, step, stream.accounting)
-    if not granted.covers(planned.cost):
-        raise PrivateKubeError(
-            Reason.EXCEEDS_ALLOCATION,
-            f"{statistic} would cost {planned.cost.brief()}; the step {plan_step!r} of claim"
-            f" {known.name} was granted {granted.brief()}",
-        )
-    with _untold(statistic):
+    planned = calibrate(wanted, paying.mechanism, stream.accounting)
+    paying.covers(statistic, planned.cost)
+    with untold(statistic):
         found = {**planned.run(data.path).to_json(), "claim": known.name, "step": plan_step}
     target = Path(result.path)
     partial = target.with_name(f"{target.name}.partial")
@@ -104,47 +86,28 @@ def show_statistic(
         known = claim_of_artifact(ledger, claim, run_id)
         make_sure_it_consumed(known, claim)
     found = json.loads(Path(result.path).read_text())
-    if found.get("claim") != known.name:
-        raise Invalid(
-            Reason.INVALID_REQUEST,
-            f"the result is not one of claim {known.name}, which is consumed",
-        )
+    make_sure_it_belongs(known, "results", found.get("claim"))
     step = found["step"]
     if step not in known.consumed_steps() and known.phase is not Phase.CONSUMED:
         raise PrivateKubeError(
             Reason.NOT_CONSUMED,
             f"claim {known.name} has not consumed its step {step!r}, which pays for the result",
         )
-    _, granted = _step_of(known, step)
+    _, granted = step_of(known, step)
     metrics.metadata.update(_numbers(found))
     Path(report.path).write_text(report_on_statistic(found, granted))
     print(f"{found['statistic']}: shown, for {granted.brief()} of claim {known.name}")
 
 
-def _step_of(claim: Claim, name: str) -> tuple[Mechanism, Budget]:
-    """What a step of the claim's plan does, and what was granted for it."""
-    names = []
-    for request in claim.granted():
-        prices = dict(request.steps)
-        for step in plan_from_json(request.body["plan"]).steps:
-            if step.name == name:
-                return step.mechanism, prices[name]
-            names.append(step.name)
-    raise PrivateKubeError(
-        Reason.UNKNOWN_STEP,
-        f"the plan of claim {claim.name} has no step {name!r}; it has {', '.join(names)}",
-    )
-
-
 def _bounds(given: Sequence[Any] | None) -> tuple[Any, Any]:
-    """Low and high; Kubeflow makes floats of numbers in lists."""
+    """Low and high."""
     if not given:
         return None, None
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
         raise Invalid(
             Reason.INVALID_REQUEST, f"bounds are two numbers such as [0, 200], not {given!r}"
         )
-    low, high = (int(n) if isinstance(n, float) and n.is_integer() else n for n in given)
+    low, high = as_said(list(given))
     return low, high
 
 
@@ -155,17 +118,3 @@ def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
     if found["error95"] is not None:
         numbers["error95"] = found["error95"]
     return numbers
-
-
-@contextmanager
-def _untold(what: str) -> Iterator[None]:
-    """Errors that may know what is in the data, without it."""
-    try:
-        yield
-    except PrivateKubeError:
-        raise
-    except Exception as error:
-        where = where_it_failed(error)
-        raise PrivateKubeError(
-            Reason.DATA_UNREADABLE, f"{what} could not be computed on the data ({where})"
-        ) from None

@@ -14,11 +14,12 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from privatekube_kfp.accounting import DpSgd
 from privatekube_kfp.core.errors import Invalid
 from privatekube_kfp.dp import bert
+from privatekube_kfp.dp.architectures import architecture
 from privatekube_kfp.dp.bert import STAND_IN, Bert, from_directory, stand_in
 from privatekube_kfp.dp.evaluation import true_accuracy
 from privatekube_kfp.dp.examples import Examples
 from privatekube_kfp.dp.gradients import Batch, UnitGradients, losses
-from privatekube_kfp.dp.models import architecture, trainable_parameters
+from privatekube_kfp.dp.models import trainable_parameters
 from privatekube_kfp.dp.randomness import seeded
 from privatekube_kfp.dp.training import Data, train, train_without_privacy
 from privatekube_kfp.dp.units import Units

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from privatekube_kfp.dp.architectures import ARCHITECTURES, Kind, architecture
 from privatekube_kfp.dp.gradients import Batch, UnitGradients, losses
-from privatekube_kfp.dp.models import ARCHITECTURES, Kind, Model, architecture, build
+from privatekube_kfp.dp.models import Model, build
 
 CLIP = 1.0
 _RANDOM = torch.Generator().manual_seed(5)

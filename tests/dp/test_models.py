@@ -7,15 +7,8 @@ import torch
 from torch import nn
 
 from privatekube_kfp.core.errors import Invalid
-from privatekube_kfp.dp.models import (
-    ARCHITECTURES,
-    Architecture,
-    Kind,
-    Lstm,
-    architecture,
-    build,
-    trainable_parameters,
-)
+from privatekube_kfp.dp.architectures import ARCHITECTURES, Architecture, Kind, architecture
+from privatekube_kfp.dp.models import Lstm, build, trainable_parameters
 from privatekube_kfp.ledger.streams import Semantic
 
 VECTORS = torch.randn(50, 100, generator=torch.Generator().manual_seed(1))

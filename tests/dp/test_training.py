@@ -22,23 +22,20 @@ from privatekube_kfp.accounting import (
 from privatekube_kfp.core.budget import BASIC, basic, renyi
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.sample import CATEGORIES, reviews
+from privatekube_kfp.dp.architectures import architecture
 from privatekube_kfp.dp.embeddings import stand_in
 from privatekube_kfp.dp.evaluation import evaluate, true_accuracy
 from privatekube_kfp.dp.examples import Examples, examples
 from privatekube_kfp.dp.gradients import UnitGradients
-from privatekube_kfp.dp.models import Model, architecture, build
+from privatekube_kfp.dp.models import Model, build
+from privatekube_kfp.dp.planning import Progress, Schedule, calibrated, schedule, training_of
 from privatekube_kfp.dp.randomness import Randomness, seeded
 from privatekube_kfp.dp.training import (
     Data,
     Diverged,
-    Progress,
-    Schedule,
-    calibrated,
     clipped_sum,
-    schedule,
     train,
     train_without_privacy,
-    training_of,
     with_noise,
 )
 from privatekube_kfp.dp.units import Units

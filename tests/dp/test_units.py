@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.settings import DAY
+from privatekube_kfp.dp.architectures import architecture
 from privatekube_kfp.dp.embeddings import stand_in
 from privatekube_kfp.dp.examples import examples, labels_of, times_of
-from privatekube_kfp.dp.models import architecture
 from privatekube_kfp.dp.units import Units, held_out, numbered, units_of
 from privatekube_kfp.ledger.streams import Semantic
 

@@ -206,7 +206,7 @@ def test_what_makes_no_sense_ends_in_a_sentence_and_costs_nothing(reviews, fails
     assert "could not be computed on the data (Arrow" in said
     assert SECRET not in said
     other = replace(data, metadata={**data.metadata, "claim": "another"})
-    assert "not those that claim" in fails(reviews.compute, claim, data=other)
+    assert "data are not those of claim" in fails(reviews.compute, claim, data=other)
     assert reviews.world.epsilons("monday") == ("0", "0")
     release(run_id=reviews.world.run)
     assert "Released" in why()
@@ -224,4 +224,6 @@ def test_a_result_of_another_claim_is_not_shown(reviews, fails):
     other = reviews.world.allocate(claim_name="other", stream="reviews", epsilon="0.1")
     consumed, report = reviews.world.artifact("consumed"), reviews.world.artifact("spent")
     consume(other, consumed, report, run_id=reviews.world.run)
-    assert "not one of claim run-1.other" in fails(reviews.show, consumed.travelled(), result)
+    assert "results are not those of claim run-1.other" in fails(
+        reviews.show, consumed.travelled(), result
+    )

@@ -1,0 +1,50 @@
+"""Whether a review is good, told by a linear model trained with differential privacy."""
+
+from kfp import dsl
+
+from privatekube_kfp.components import (
+    dp_evaluate,
+    dp_preprocess,
+    dp_train,
+    plan_training,
+    privacy_budget,
+    show_model,
+)
+
+
+@dsl.pipeline(name="sentiment-linear")
+def sentiment_linear(
+    stream: str = "reviews",
+    epsilon: str = "1",
+    delta: str = "1e-9",
+    last_blocks: int = 30,
+    units: int = 20_000,
+    epochs: int = 0,
+    words: str = "",
+    uri: str = "published/sentiment_linear",
+):
+    plan = plan_training(
+        stream=stream,
+        task="sentiment",
+        model="linear",
+        epsilon=epsilon,
+        delta=delta,
+        units=units,
+        epochs=epochs,
+    )
+    with privacy_budget(stream=stream, plan=plan.output, last_blocks=last_blocks) as budget:
+        reviews = budget.download()
+        examples = dp_preprocess(
+            claim=budget.claim,
+            data=reviews.outputs["data"],
+            task="sentiment",
+            model="linear",
+            words=words,
+        ).output
+        model = dp_train(claim=budget.claim, examples=examples).outputs["model"]
+        evaluated = dp_evaluate(claim=budget.claim, examples=examples, model=model)
+        paid = budget.consume(amounts=evaluated.outputs["spent"], name="model")
+        show_model(
+            claim=paid.outputs["consumed"], model=model, evaluation=evaluated.outputs["evaluation"]
+        )
+        budget.upload(model, uri=uri)

@@ -1,0 +1,115 @@
+"""A claim's reviews as a model reads them, with some users held out to evaluate on.
+
+What comes of it is as private as the data. With a public vocabulary it costs nothing, since nobody
+is told anything; choosing the words by the data is a release, which a step of the plan pays for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow.parquet as parquet
+import torch
+
+from privatekube_kfp.core.errors import Invalid, Reason
+from privatekube_kfp.data.blocks import blocks_of_rows
+from privatekube_kfp.data.settings import DEFAULT_PER_USER, DEFAULT_PER_USER_PER_DAY
+from privatekube_kfp.dp import sources
+from privatekube_kfp.dp.architectures import Architecture, Kind, Task, architecture
+from privatekube_kfp.dp.embeddings import Embeddings
+from privatekube_kfp.dp.examples import Examples, Reader
+from privatekube_kfp.dp.examples import examples as examples_of
+from privatekube_kfp.dp.folders import About, Array, Part, ReadyExamples, save_examples
+from privatekube_kfp.dp.models import build
+from privatekube_kfp.dp.units import held_out, numbered
+from privatekube_kfp.ledger.streams import Semantic
+from privatekube_kfp.steps.data import make_sure_it_is_allocated
+from privatekube_kfp.steps.paying import make_sure_it_belongs, untold
+from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
+
+MOODS = ("bad", "good")
+
+
+@in_a_sentence
+def dp_preprocess(
+    claim: Artifact,
+    data: Artifact,
+    examples: Artifact,
+    *,
+    run_id: str,
+    task: str,
+    model: str,
+    categories: Sequence[str] | None = None,
+    source: str = "",
+    held_out_percent: int = 10,
+    per_user_per_day: int = 0,
+    per_user: int = 0,
+) -> None:
+    """Write the examples of a claim's data. A crash leaves a folder that nobody reads."""
+    row = architecture(task, model)
+    if not 0 < held_out_percent < 100:
+        raise Invalid(
+            Reason.INVALID_REQUEST,
+            f"{held_out_percent} percent of users cannot be held out: some must be, and some not",
+        )
+    with ledger_of_run() as ledger:
+        known = claim_of_artifact(ledger, claim, run_id)
+        make_sure_it_is_allocated(known, "used")
+        semantic = ledger.stream(known.stream).spec.semantic
+    make_sure_it_belongs(known, "data", data.metadata.get("claim"))
+    reader, words = _reader(row, source)
+    labels = tuple(categories or ()) if row.task is Task.PRODUCT else MOODS
+    with untold("examples"):
+        table = parquet.read_table(data.path)
+        users, names = numbered(table["user"])
+        periods = None
+        if semantic is Semantic.USER_TIME:
+            periods = blocks_of_rows(parquet.read_metadata(data.path))
+        out = held_out(users, names, held_out_percent)
+        train, kept = (
+            examples_of(
+                table,
+                row,
+                reader,
+                semantic,
+                categories=categories or (),
+                periods=periods,
+                only=only,
+                per_day=per_user_per_day or DEFAULT_PER_USER_PER_DAY,
+                per_user=per_user or DEFAULT_PER_USER,
+            )
+            for only in (~out, out)
+        )
+        (training, held), vectors = _as_read(row, reader, train, kept)
+    about = About(known.name, task, model, str(semantic), labels, words, source)
+    save_examples(examples.path, ReadyExamples(about, training, held, vectors))
+    examples.metadata.update(claim=known.name, task=task, model=model, words=words)
+    print(f"examples for {task} {model}, with {words}")
+
+
+def _reader(row: Architecture, source: str) -> tuple[Reader, str]:
+    """What turns texts into numbers, and its name."""
+    if row.kind is Kind.BERT:
+        encoder, tokenizer = sources.bert(row, source)
+        return tokenizer, encoder.name
+    vectors = sources.word_vectors(source)
+    return vectors, vectors.name
+
+
+def _as_read(row: Architecture, reader: Reader, *made: Examples) -> tuple[list[Part], Array]:
+    """Whatever is frozen is worked out here, and of the vectors only those that occur are kept."""
+    if not isinstance(reader, Embeddings):
+        inputs, vectors = [part.ids for part in made], np.zeros((0, 0), np.float32)
+    elif row.kind is Kind.LSTM:
+        used = np.unique(np.concatenate([[0], *(part.ids.ravel() for part in made)]))
+        inputs = [np.searchsorted(used, part.ids) for part in made]
+        vectors = reader.vectors[used]
+    else:
+        model = build(row, torch.from_numpy(reader.vectors))
+        inputs = [model.prepare(torch.from_numpy(part.ids))[0].numpy() for part in made]
+        vectors = np.zeros((0, 0), np.float32)
+    parts = [
+        Part(read, part.labels, part.units.offsets) for read, part in zip(inputs, made, strict=True)
+    ]
+    return parts, vectors
