@@ -2,6 +2,10 @@
 
 Vocabularies are public: a list of words that somebody published, never the words of the data. Which
 vectors were really used is kept as `name`, for reports.
+
+Clipped gradients leave little of what vectors say if they are small, or if most of each is what all
+have in common. So vectors are of one size here, and those from a file are centred: on the list of
+words alone, which is public.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ STAND_IN = "hashed stand-in vectors (no pretrained embeddings)"
 _BUCKETS = 1 << 15
 # Large beside a bias, whose gradient is about 1 whatever was read: or clipping leaves little else.
 _SPREAD = 1.2
+_NO_SPREAD = 1e-6
 _TOKEN = re.compile(r"[^\W_]+?(?=n['\u2019]t\b)|n['\u2019]t\b|['\u2019][a-z]+|[^\W_]+|[^\w\s]")
 
 Ids = npt.NDArray[np.int64]
@@ -84,8 +89,14 @@ def stand_in() -> Embeddings:
     return Embeddings(STAND_IN, drawn.astype(np.float32), _hashed)
 
 
-def from_file(path: str | Path, *, size: int = SIZE) -> Embeddings:
-    """Vectors in GloVe's text format, also as `.gz`: a word and its numbers on each line."""
+def from_file(path: str | Path, *, size: int = SIZE, centred: bool = True) -> Embeddings:
+    """Vectors in GloVe's text format, also as `.gz`: a word and its numbers on each line.
+
+    Args:
+        path: The file; its words in order of how frequent they are, as files of vectors have them.
+        size: How many numbers a vector has.
+        centred: Whether to take out what texts have in common, and bring all to one size.
+    """
     path = Path(path)
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
@@ -95,6 +106,8 @@ def from_file(path: str | Path, *, size: int = SIZE) -> Embeddings:
         raise Invalid(
             Reason.DATA_UNREADABLE, f"the word vectors {path} cannot be read: {why}"
         ) from None
+    if centred:
+        vectors = _centred(vectors)
     return Embeddings(f"{path.name} ({len(words)} words)", vectors, _Listed(words))
 
 
@@ -125,6 +138,14 @@ def _read(name: str, lines: Iterable[bytes], size: int) -> tuple[dict[str, int],
     if not words:
         raise Invalid(Reason.DATA_UNREADABLE, f"the word vectors {name} are an empty file")
     return words, np.stack(vectors)
+
+
+def _centred(vectors: Vectors) -> Vectors:
+    """Less the mean word of a text, by Zipf's law: the second word half as frequent, and so on."""
+    frequency = 1 / np.arange(1, len(vectors), dtype=np.float32)
+    words = vectors[1:] - np.average(vectors[1:], axis=0, weights=frequency)
+    spread = max(float(np.sqrt(np.square(words).mean())), _NO_SPREAD)
+    return np.concatenate([vectors[:1], words * (_SPREAD / spread)]).astype(np.float32)
 
 
 def _bad(name: str, number: int, what: str) -> Invalid:

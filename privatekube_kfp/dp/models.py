@@ -5,6 +5,10 @@ Whatever is frozen is worked out once, before training: `prepare` turns token id
 their feature is 100 numbers and no embedding is looked up again. The LSTM reads the vectors in
 order and its head the mean of its outputs. BERT keeps what its frozen layers say of each token.
 
+Clipping shortens a gradient and leaves its direction, so the parts of it that are large are what is
+learnt. The gradient of a head's biases is about 1 whatever was read, so what a head reads has to be
+larger than that: vectors by their size (see `embeddings`), an LSTM's outputs by a constant.
+
 A forward pass with a tape notes what `gradients` needs to tell one unit's gradient from another's.
 """
 
@@ -24,6 +28,8 @@ from torch.nn import functional
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.dp.architectures import EMBEDDING_SIZE, Architecture, Kind
 
+# Outputs of an LSTM are small. Five to twenty times the mean learn about as well as each other.
+_POOLED = 10.0
 Features = tuple[Tensor, ...]
 """What a model reads, each with a row per review."""
 
@@ -128,7 +134,7 @@ class Lstm(Model):
             tape.append(Record(self.weight_hh, (), before.detach(), gates))
         real = (ids != 0).unsqueeze(2)
         mean = (outputs * real).sum(0) / lengths.clamp(min=1).unsqueeze(1)
-        return _linear(self.head, mean, tape)
+        return _linear(self.head, mean * _POOLED, tape)
 
 
 class _Recurrence(torch.autograd.Function):

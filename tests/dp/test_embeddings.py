@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from privatekube_kfp.core.errors import Invalid, Reason
@@ -28,7 +29,7 @@ def test_words_are_cut_as_glove_cuts_them() -> None:
 @pytest.mark.parametrize("name", ["vectors.txt", "vectors.txt.gz"])
 def test_vectors_are_read_from_a_file(tmp_path: Path, name: str) -> None:
     path = _file(tmp_path, "good 1 2\nbad -1 .5\ngood 7 7\n", name)
-    vectors = from_file(path, size=2)
+    vectors = from_file(path, size=2, centred=False)
     assert vectors.name == f"{name} (2 words)"
     assert vectors.vectors.tolist() == [[0, 0], [1, 2], [-1, 0.5]]
     texts = ["Bad, unknown and good. Good!", "", None, "nothing known"]
@@ -40,7 +41,21 @@ def test_vectors_are_read_from_a_file(tmp_path: Path, name: str) -> None:
 
 
 def test_a_header_is_skipped(tmp_path: Path) -> None:
-    assert from_file(_file(tmp_path, "1 2\nword 3 4\n"), size=2).vectors.tolist()[1] == [3, 4]
+    assert from_file(_file(tmp_path, "1 2\nword 3 4\n"), size=2, centred=False).vectors.tolist()[
+        1
+    ] == [3, 4]
+
+
+def test_what_all_words_have_in_common_is_taken_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = (" ".join([f"w{i}", *(f"{x:.4f}" for x in rng.normal(3, 0.1, 5))]) for i in range(1000))
+    vectors = from_file(_file(tmp_path, "\n".join(lines)), size=5).vectors
+    assert not vectors[0].any()
+    assert float(np.sqrt(np.square(vectors[1:]).mean())) == pytest.approx(1.2, rel=1e-5)
+    common = np.average(vectors[1:], axis=0, weights=1 / np.arange(1, 1001))
+    assert np.abs(common).max() < 1e-4
+    (tmp_path / "vectors.txt").unlink()
+    assert not from_file(_file(tmp_path, "alone 1 2"), size=2).vectors.any()
 
 
 @pytest.mark.parametrize(
