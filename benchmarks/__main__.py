@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import cluster, core, ingesting, local_runs, report
+from benchmarks import cluster, core, ingesting, local_runs, report, training
 
 PARTS = {
     "core": core.measure,
     "local": local_runs.measure,
     "ingest": ingesting.measure,
+    "training": training.measure,
     "cluster": cluster.measure,
 }
 OUT = Path(__file__).parent / "out"

@@ -34,7 +34,7 @@ from privatekube_kfp.dp.units import Units
 
 CLIP = 1.0
 # From a few tries each on sample reviews, which are nobody's. BERT: not tuned.
-LEARNING_RATES = {Kind.LINEAR: 0.02, Kind.FF: 0.005, Kind.LSTM: 0.003, Kind.BERT: 0.0005}
+LEARNING_RATES = {Kind.LINEAR: 0.02, Kind.FF: 0.003, Kind.LSTM: 0.003, Kind.BERT: 0.0005}
 PLAIN_LEARNING_RATES = {Kind.LINEAR: 0.01, Kind.FF: 0.001, Kind.LSTM: 0.005, Kind.BERT: 0.0005}
 PLAIN_BATCH = 256
 _LATER = 5

@@ -112,6 +112,21 @@ def test_progress_is_told_after_each_step() -> None:
     assert [progress.step for progress in told] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("stopped", [1, 3, 5])
+def test_what_comes_out_is_a_mean_of_the_weights_in_which_later_ones_count_more(stopped) -> None:
+    model, seen = _model(), []
+
+    def look(progress: Progress) -> bool:
+        seen.append(model.trainable()[0].detach().double().clone())
+        return progress.step == stopped
+
+    data = Data.of(model, _examples(50))
+    train(model, data, STEP, learning_rate=0.01, randomness=seeded(0), progress=look)
+    counts = [math.comb(step + 4, 5) for step in range(1, stopped + 1)]
+    expected = sum(count * weight for count, weight in zip(counts, seen, strict=True)) / sum(counts)
+    torch.testing.assert_close(model.trainable()[0].detach().double(), expected)
+
+
 def test_a_step_of_a_plan_says_how_to_train() -> None:
     wanted = schedule(10_000, 15)
     assert training_of(STEP, wanted) is STEP

@@ -1,0 +1,312 @@
+"""Training: how much accuracy privacy costs, and how much time, beside the twin without and Opacus.
+
+Sample reviews are nobody's, real ones are public: accuracies here are told without noise. Real
+reviews and vectors lie in a folder beside the project's own, if at all.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import torch
+from opacus import PrivacyEngine
+from opacus.layers import DPLSTM
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.report import Result, at_least, at_most
+from privatekube_kfp.data.sample import CATEGORIES, reviews
+from privatekube_kfp.dp import bert
+from privatekube_kfp.dp.embeddings import Embeddings, from_file, stand_in
+from privatekube_kfp.dp.evaluation import true_accuracy
+from privatekube_kfp.dp.examples import Examples, Reader, examples
+from privatekube_kfp.dp.models import ARCHITECTURES, Architecture, Kind, Model, architecture, build
+from privatekube_kfp.dp.randomness import seeded
+from privatekube_kfp.dp.training import (
+    CLIP,
+    LEARNING_RATES,
+    PLAIN_LEARNING_RATES,
+    Data,
+    calibrated,
+    schedule,
+    train,
+    train_without_privacy,
+)
+from privatekube_kfp.dp.units import held_out, numbered
+from privatekube_kfp.ledger.streams import Semantic
+
+Say = Callable[[str], None]
+REAL = Path(__file__).parents[2] / "shared/data"
+EPSILONS = ("0.5", "1", "5")
+_HELD_OUT = 20
+_DAY = 86_400
+_DAYS_OF_A_BLOCK = 10
+# BERT takes about a second for every hundred reviews that it trains on, over all epsilons.
+_REVIEWS_FOR_BERT = 4_000
+
+
+def measure(quick: bool, say: Say) -> list[Result]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [
+            *_headline(quick, say),
+            *_more_is_no_worse(quick, say),
+            *_real(quick, say),
+            *_speed(quick, say),
+        ]
+    finally:
+        torch.set_num_threads(threads)
+
+
+# Accuracy
+
+
+@dataclass(frozen=True)
+class Split:
+    """A model's examples to train on and others to evaluate on."""
+
+    row: Architecture
+    vectors: Tensor
+    made: Examples
+    kept: Examples
+
+    @property
+    def majority(self) -> float:
+        return float(np.bincount(self.kept.labels).max() / len(self.kept.labels))
+
+    def private(self, epsilon: str, epochs: int, seed: int = 0) -> float:
+        model = self._model(seed)
+        units = self.made.units.count
+        train(
+            model,
+            Data.of(model, self.made),
+            calibrated(epsilon, schedule(units, epochs)),
+            learning_rate=LEARNING_RATES[self.row.kind],
+            randomness=seeded(seed),
+        )
+        return true_accuracy(model, Data.of(model, self.kept))
+
+    def plain(self, epochs: int) -> float:
+        model = self._model(0)
+        rate = PLAIN_LEARNING_RATES[self.row.kind]
+        train_without_privacy(model, Data.of(model, self.made), epochs=epochs, learning_rate=rate)
+        return true_accuracy(model, Data.of(model, self.kept))
+
+    def _model(self, seed: int) -> Model:
+        if self.row.kind is Kind.BERT:
+            return bert.stand_in(self.row, seed=seed)[0]
+        return build(self.row, self.vectors, seed=seed)
+
+
+def _split(
+    table: pa.Table,
+    row: Architecture,
+    words: Embeddings,
+    categories: Sequence[str],
+    semantic: Semantic = Semantic.EVENT,
+) -> Split:
+    """Some users are held out; their reviews are evaluated on one by one, whatever the semantic."""
+    users, names = numbered(table["user"])
+    out = held_out(users, names, _HELD_OUT)
+    reader: Reader = bert.stand_in(row)[1] if row.kind is Kind.BERT else words
+    times = table["timestamp"].to_numpy()
+    periods = (times - times.min()) // (_DAYS_OF_A_BLOCK * _DAY)
+
+    def made(of: Semantic, only: np.ndarray) -> Examples:
+        return examples(table, row, reader, of, categories=categories, periods=periods, only=only)
+
+    vectors = torch.from_numpy(words.vectors)
+    return Split(row, vectors, made(semantic, ~out), made(Semantic.EVENT, out))
+
+
+def _sample(count: int) -> pa.Table:
+    """So many to train on, about, when some are held out."""
+    return pa.Table.from_batches(reviews(count * 100 // (100 - _HELD_OUT)))
+
+
+def _headline(quick: bool, say: Say) -> list[Result]:
+    count, epochs = (2_000, 2) if quick else (50_000, 15)
+    say(f"Training: product lstm on {count:,} sample reviews, epsilon 1, {epochs} epochs ...")
+    words = stand_in()
+    split = _split(_sample(count), architecture("product", "lstm"), words, CATEGORIES)
+    private, plain = split.private("1", epochs), split.plain(epochs)
+    say(f"  private {private:.1%}, not {plain:.1%}, majority {split.majority:.1%} ({words.name})")
+    return [
+        at_least(
+            "product lstm, epsilon 1, over the majority class",
+            100 * (private - split.majority),
+            "points",
+            15,
+            not quick,
+        ),
+        at_most(
+            "product lstm, epsilon 1, below its twin without privacy",
+            100 * (plain - private),
+            "points",
+            12,
+            not quick,
+        ),
+    ]
+
+
+def _more_is_no_worse(quick: bool, say: Say) -> list[Result]:
+    """Product linear, for which a few seeds are quick."""
+    count, seeds, epochs = (2_000, 2, 2) if quick else (50_000, 3, 15)
+    row, words = architecture("product", "linear"), stand_in()
+    whole = _split(_sample(count), row, words, CATEGORIES)
+    part = _split(_sample(count // 4), row, words, CATEGORIES)
+    say(f"Training: product linear on sample reviews, {seeds} seeds, mean and deviation ...")
+
+    def accuracy(name: str, split: Split, epsilon: str, epochs: int) -> float:
+        found = [split.private(epsilon, epochs, seed) for seed in range(seeds)]
+        say(f"  {name}, epsilon {epsilon}: {mean(found):.1%} +- {stdev(found):.1%}")
+        return mean(found)
+
+    by_epsilon = [accuracy(f"{count:,} reviews", whole, e, epochs) for e in EPSILONS]
+    fewer = accuracy(f"{count // 4:,} reviews", part, "1", epochs)
+    semantics = {Semantic.EVENT: by_epsilon[EPSILONS.index("1")]}
+    for semantic in (Semantic.USER_TIME, Semantic.USER):
+        split = _split(_sample(count), row, words, CATEGORIES, semantic)
+        turns = epochs if quick else row.epochs(semantic)
+        semantics[semantic] = accuracy(f"{semantic}, {turns} epochs", split, "1", turns)
+    budgets = [later - before for before, later in pairwise(by_epsilon)]
+    gains = {
+        "least gain from more budget (epsilon 0.5, 1, 5)": min(budgets),
+        "gain from four times the reviews, epsilon 1": by_epsilon[1] - fewer,
+        "event over user-time, epsilon 1": semantics[Semantic.EVENT]
+        - semantics[Semantic.USER_TIME],
+        "user-time over user, epsilon 1": semantics[Semantic.USER_TIME] - semantics[Semantic.USER],
+    }
+    return [
+        at_least(f"product linear: {name}", 100 * gain, "points", 0, not quick)
+        for name, gain in gains.items()
+    ]
+
+
+def _real(quick: bool, say: Say) -> list[Result]:
+    """All eight models on real reviews, as a table. Nothing is promised of them."""
+    source, vectors = REAL / "amazon_reviews.parquet", REAL / "glove.100d.20k.txt.gz"
+    if not (source.exists() and vectors.exists()):
+        say("Training: real reviews and vectors are not there, so that part is left out.")
+        return []
+    words, table = from_file(vectors), parquet.read_table(source)
+    categories = sorted(set(table["category"].to_pylist()))
+    some = table.take(np.sort(np.random.default_rng(0).permutation(len(table))[:_REVIEWS_FOR_BERT]))
+    say(f"Training: real reviews, with {words.name}; {bert.STAND_IN}, on {len(some):,} reviews ...")
+    say("| model | majority | " + " | ".join(f"epsilon {e}" for e in EPSILONS) + " | not private |")
+    say("|---" * (len(EPSILONS) + 3) + "|")
+    results: list[Result] = []
+    for row in ARCHITECTURES.values():
+        if quick and row.kind in (Kind.LSTM, Kind.BERT):
+            continue
+        split = _split(some if row.kind is Kind.BERT else table, row, words, categories)
+        epochs = 1 if quick else row.epochs(Semantic.EVENT)
+        found = [*(split.private(e, epochs) for e in EPSILONS), split.plain(epochs)]
+        shown = " | ".join(f"{accuracy:.1%}" for accuracy in (split.majority, *found))
+        name = f"{row.task} {row.kind}"
+        say(f"| {name} | {shown} |")
+        for how, accuracy in zip(
+            [f"epsilon {e}" for e in EPSILONS] + ["plain"], found, strict=True
+        ):
+            results.append(Result(f"real reviews, {name}, {how}", 100 * accuracy, "% right"))
+    return results
+
+
+# Speed
+
+
+class OpacusFeedForward(nn.Module):
+    """What `models.FeedForward` computes, of plain modules."""
+
+    def __init__(self, row: Architecture) -> None:
+        super().__init__()
+        sizes = [100, *row.hidden, row.outputs]
+        layers: list[nn.Module] = []
+        for size, following in pairwise(sizes):
+            layers += [nn.Linear(size, following), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
+
+    def forward(self, means: Tensor) -> Tensor:
+        scores: Tensor = self.layers(means)
+        return scores
+
+
+class OpacusLstm(nn.Module):
+    """What `models.Lstm` computes, with the LSTM that Opacus can tell gradients of."""
+
+    def __init__(self, row: Architecture, vectors: Tensor) -> None:
+        super().__init__()
+        self.vectors = nn.Embedding.from_pretrained(vectors, freeze=True)
+        self.lstm = DPLSTM(100, row.hidden[0], batch_first=True)
+        self.head = nn.Linear(row.hidden[0], row.outputs)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        outputs, _ = self.lstm(self.vectors(ids))
+        real = (ids != 0).unsqueeze(2)
+        scores: Tensor = self.head((outputs * real).sum(1) / real.sum(1).clamp(min=1))
+        return scores
+
+
+def _speed(quick: bool, say: Say) -> list[Result]:
+    count, turns = (1_000, 1) if quick else (10_000, 5)
+    say(f"Training: an epoch of {count:,} sample reviews beside plain Opacus, {turns} turns ...")
+    results = []
+    words = stand_in()
+    for kind in ("linear", "ff", "lstm"):
+        row = architecture("product", kind)
+        split = _split(_sample(count), row, words, CATEGORIES)
+        ratios = []
+        for turn in range(turns):
+            ours, theirs = _our_epoch(split, turn), _opacus_epoch(split)
+            ratios.append(ours / theirs)
+        say(f"  {kind}: {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        name = f"an epoch of product {kind} over one of plain Opacus"
+        results.append(at_most(name, median(ratios), "times", 1.3, not quick))
+        if row.kind is Kind.LSTM:
+            name = "product lstm: faster than DPLSTM out of the box"
+            results.append(at_least(name, 1 / median(ratios), "times", 2, not quick))
+    return results
+
+
+def _our_epoch(split: Split, seed: int) -> float:
+    model = build(split.row, split.vectors)
+    data = Data.of(model, split.made)
+    step = calibrated("1", schedule(split.made.units.count, 1))
+    began = time.perf_counter()
+    train(model, data, step, learning_rate=0.001, randomness=seeded(seed))
+    return time.perf_counter() - began
+
+
+def _opacus_epoch(split: Split) -> float:
+    """As its documentation has it: Poisson sampling, hooks, flat clipping."""
+    features = build(split.row, split.vectors).prepare(torch.from_numpy(split.made.ids))
+    data = TensorDataset(*features, torch.from_numpy(split.made.labels))
+    lstm = split.row.kind is Kind.LSTM
+    plain = OpacusLstm(split.row, split.vectors) if lstm else OpacusFeedForward(split.row)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model: Any
+        model, optimizer, loader = PrivacyEngine().make_private(
+            module=plain,
+            optimizer=torch.optim.AdamW([p for p in plain.parameters() if p.requires_grad]),
+            data_loader=DataLoader(data, batch_size=round(len(data) ** 0.5)),
+            noise_multiplier=1.5,
+            max_grad_norm=CLIP,
+        )
+        began = time.perf_counter()
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+        return time.perf_counter() - began
