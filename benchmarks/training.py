@@ -27,18 +27,18 @@ from torch.utils.data import DataLoader, TensorDataset
 from benchmarks.report import Result, at_least, at_most
 from privatekube_kfp.data.sample import CATEGORIES, reviews
 from privatekube_kfp.dp import bert
+from privatekube_kfp.dp.architectures import ARCHITECTURES, Architecture, Kind, architecture
 from privatekube_kfp.dp.embeddings import Embeddings, from_file, stand_in
 from privatekube_kfp.dp.evaluation import true_accuracy
 from privatekube_kfp.dp.examples import Examples, Reader, examples
-from privatekube_kfp.dp.models import ARCHITECTURES, Architecture, Kind, Model, architecture, build
+from privatekube_kfp.dp.models import Model, build
+from privatekube_kfp.dp.planning import calibrated, schedule
 from privatekube_kfp.dp.randomness import seeded
 from privatekube_kfp.dp.training import (
     CLIP,
     LEARNING_RATES,
     PLAIN_LEARNING_RATES,
     Data,
-    calibrated,
-    schedule,
     train,
     train_without_privacy,
 )
