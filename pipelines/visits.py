@@ -7,7 +7,7 @@ from privatekube_kfp.components import privacy_budget
 
 
 @dsl.component(base_image="privatekube/python:0.1.0", install_kfp_package=False)
-def average(data: Input[Dataset], epsilon: str, result: Output[Artifact]) -> float:
+def average(data: Input[Dataset], epsilon: str, result: Output[Artifact]):
     # privatekube.io/role: compute
     import opendp.prelude as dp
     import pyarrow.parquet
@@ -24,7 +24,6 @@ def average(data: Input[Dataset], epsilon: str, result: Output[Artifact]) -> flo
     mean = total / max(1, noisy(len(minutes), most=1))
     with open(result.path, "w") as out:
         out.write(f"{mean:.1f} minutes\n")
-    return mean
 
 
 @dsl.pipeline(name="visits")

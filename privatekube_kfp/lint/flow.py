@@ -106,7 +106,7 @@ class Flow:
         for task in self.leaves:
             self._given_out[task] = self._what_comes_out(task)
 
-    def playing(self, *roles: Role) -> Iterator[Task]:
+    def playing(self, *roles: Role | None) -> Iterator[Task]:
         return (task for task in self.leaves if task.role in roles)
 
     def parameter(self, task: Task, name: str) -> Value:
@@ -158,6 +158,10 @@ class Flow:
     def data_told(self, task: Task) -> Tasks:
         """The same, with what its running at all, or how often, tells of the data."""
         return self.data_taken(task) | _all(map(self._data_deciding, task.lineage))
+
+    def data_given_out(self, task: Task) -> Tasks:
+        """The Allocates of the claims whose data may be in what a task gives out."""
+        return self._given_out[task].data
 
     def runs_after_success_of(self, task: Task, needed: Task) -> bool:
         """Whether a task starts only if another, from which it takes something, has succeeded."""

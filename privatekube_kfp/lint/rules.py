@@ -26,6 +26,18 @@ _WITH_ROLE_IN_PROTOCOL = tuple(role for role in Role if role is not Role.COMPUTE
 _PUBLIC_REPORT = "system.Markdown"
 _PUBLIC_FACTS = frozenset(["until", "blocks"])
 """What an Ingest gives out: its report, up to when data are there, and which blocks are new."""
+_SHOWN_AT_ONCE = frozenset(
+    [
+        "system.Metrics",
+        "system.ClassificationMetrics",
+        "system.SlicedClassificationMetrics",
+        "system.HTML",
+        "system.Markdown",
+    ]
+)
+"""What Kubeflow shows to people as soon as the task that gives it out has ended."""
+_COMPUTING = (Role.COMPUTE, None)
+_STEP = "step"
 _Check = Callable[[Flow], Iterable[Problem]]
 
 RULES: dict[str, Rule] = {}
@@ -159,7 +171,7 @@ def sink_data_are_paid(flow: Flow) -> Iterator[Problem]:
         taken = flow.claims(task).values()
         if any(not token.consumed_by for each in taken for token in each):
             continue  # PK202 and PK203 tell of it
-        paid = frozenset[Task]().union(*map(flow.surely, taken))
+        paid = _paid(flow, task)
         unpaid = flow.data_told(task) - paid
         if taken and unpaid:
             with_claims = f"the claims it takes consume {_names(paid)}" if paid else ""
@@ -177,6 +189,25 @@ def sink_follows_consume(flow: Flow) -> Iterator[Problem]:
         return frozenset(token for token in flow.tokens(task) if token.consumed_by)
 
     yield from _run_without(flow, Role.SINK, consumed, "it lets results out")
+
+
+@_rule(
+    "PK206",
+    "Nothing that people see is made of private data before they are paid for",
+    "Keep results in an artifact that is not shown, such as Artifact or Model, until Consume; show"
+    " them in a sink, which takes `consumed`.",
+)
+def nothing_is_shown_unpaid(flow: Flow) -> Iterator[Problem]:
+    for task in flow.leaves:
+        if task.role not in (*_COMPUTING, Role.SOURCE):
+            continue  # of a sink the rules before this tell; what the others report is public
+        shown = {name for name, kind in task.output_types.items() if kind in _SHOWN_AT_ONCE}
+        unpaid = flow.data_given_out(task)
+        if all(flow.runs_after_success_of(task, each) for each in _consumes(flow, task)):
+            unpaid -= _paid(flow, task)
+        if shown and unpaid:
+            what = f"it holds data of the claim of {_names(unpaid)}, which is not consumed, and"
+            yield Problem(task, f"{what} gives out {_listed(shown)}, which is shown at once.")
 
 
 # Spending.
@@ -247,6 +278,32 @@ def claim_is_read_with(flow: Flow) -> Iterator[Problem]:
 )
 def claim_is_consumed(flow: Flow) -> Iterator[Problem]:
     yield from _unused(flow, Role.CONSUME, "no Consume spends of its claim.")
+
+
+@_rule(
+    "PK306",
+    "A step of the plan pays for one result",
+    "Give each its own step of the plan; in a loop, make its `step` depend on the loop's item.",
+)
+def step_pays_once(flow: Flow) -> Iterator[Problem]:
+    before: list[tuple[Task, Task, Source]] = []
+    for task in flow.playing(*_COMPUTING):
+        if _STEP not in task.parameters or not _given(flow, task, _STEP):
+            continue
+        step = flow.parameter(task, _STEP)
+        for allocate in sorted(_claimed_and_read(flow, task), key=lambda each: each.path):
+            told = f"the step {_shown(step.source)} of the claim of {allocate.path} pays for"
+            for loop in loops_around(task):
+                if loop not in allocate.lineage and loop not in step.loops:
+                    yield Problem(task, f"{told} all rounds of {loop.path}.")
+                    break
+            for other, same_claim, same_step in before:
+                if (allocate, step.source) == (same_claim, same_step) and not (
+                    flow.never_both(other, task)
+                ):
+                    yield Problem(task, f"{told} {other.path} already.")
+                    break
+            before.append((task, allocate, step.source))
 
 
 # Giving back.
@@ -434,6 +491,21 @@ def _run_without(
             if made_by and not flow.runs_after_success_of(task, made_by):
                 yield Problem(task, f"{what} even if {made_by.path} has failed.")
                 break
+
+
+def _paid(flow: Flow, task: Task) -> frozenset[Task]:
+    """The Allocates whose claims are surely consumed, by the claims that a task takes."""
+    return frozenset[Task]().union(*map(flow.surely, flow.claims(task).values()))
+
+
+def _consumes(flow: Flow, task: Task) -> set[Task]:
+    return {token.consumed_by for token in flow.tokens(task) if token.consumed_by}
+
+
+def _claimed_and_read(flow: Flow, task: Task) -> set[Task]:
+    """The Allocates of which a task takes both the claim and the data."""
+    claimed = {token.allocated_by for token in flow.tokens(task)}
+    return {each for each in flow.data_taken(task) if each in claimed}
 
 
 def _unused(flow: Flow, role: Role, what: str) -> Iterator[Problem]:

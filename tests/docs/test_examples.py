@@ -27,7 +27,7 @@ _CHANGES = [
     (re.compile(r"consume-[0-9a-f]{12}"), "consume-ID"),
     (re.compile(r": done in \d+\.\d s"), ": done in 0.1 s"),
     (re.compile(r"^(METRIC +|TASK +METRIC +)VALUE$", re.MULTILINE), "METRIC VALUE"),
-    (re.compile(r"^(average +Output +)-?\d+\.\d+$", re.MULTILINE), "average NOISY"),
+    (re.compile(r"^-?\d+\.\d minutes$", re.MULTILINE), "NOISY minutes"),
     (re.compile(r"^(show-statistic +\w+ +)-?\d+\.\d+$", re.MULTILINE), "show-statistic NOISY"),
 ]
 _FILE = re.compile(r"\A# (\w+\.py)\n")

@@ -16,9 +16,11 @@ from privatekube_kfp.components import (
     as_source,
     consume,
     download,
+    dp_statistic,
     ingest,
     privacy_budget,
     release,
+    show_statistic,
     upload,
 )
 from tests.lint import nested, parts
@@ -445,6 +447,97 @@ def sink_in_a_nested_pipeline():
         nested.letting_out(claim=paid, artifact=mine.download().outputs["data"])
 
 
+# What people see.
+
+
+@finds("PK206 exit-handler-1/train-and-score")
+def metrics_before_consume():
+    with budget() as mine:
+        model = parts.train_and_score(data=mine.download().outputs["data"])
+        mine.consume(after=[model])
+        mine.upload(model.outputs["model"], uri="x")
+
+
+@finds("PK206 exit-handler-1/draw")
+def pages_and_curves_before_consume():
+    with budget() as mine:
+        as_compute(parts.draw)(data=mine.download().outputs["data"])
+
+
+@finds("PK206 exit-handler-1/read-and-count")
+def metrics_of_a_source():
+    with budget() as mine:
+        as_source(parts.read_and_count)(claim=mine.claim)
+
+
+@finds("PK206 exit-handler-1/score")
+def metrics_with_an_allocated_claim():
+    with budget() as mine:
+        model = fit(data=mine.download().outputs["data"]).outputs["model"]
+        parts.score(model=model, claim=mine.claim)
+
+
+@finds("PK206 exit-handler-1/note-on")
+def report_after_consume_without_its_claim():
+    with budget() as mine:
+        data = mine.download().outputs["data"]
+        parts.note_on(data=data).after(mine.consume())
+
+
+@finds("PK206 exit-handler-1/note-for")
+def report_of_a_private_parameter():
+    with budget() as mine:
+        score = fit(data=mine.download().outputs["data"]).outputs["Output"]
+        parts.note_for(text=f"{score}")
+
+
+@finds("PK206 exit-handler-1/condition-2/note")
+def report_if_private_data_say_so():
+    with budget() as mine:
+        score = fit(data=mine.download().outputs["data"]).outputs["Output"]
+        with dsl.If(score > 0.5):
+            parts.note()
+
+
+@finds("PK206 exit-handler-1/score")
+def metrics_paid_by_another_claim():
+    with budget() as mine:
+        other = mine.another(**ASKED, claim_name="other")
+        other.download()
+        model = fit(data=mine.download().outputs["data"]).outputs["model"]
+        parts.score(model=model, claim=other.consume().outputs["consumed"])
+
+
+@finds("PK206 exit-handler-1/score-maybe")
+def metrics_even_if_consume_fails():
+    with budget() as mine:
+        paid = mine.consume().outputs["consumed"]
+        data = mine.download().outputs["data"]
+        as_compute(parts.score_maybe)(data=data, claim=paid).ignore_upstream_failure()
+
+
+@finds("PK206 exit-handler-1/scoring/train-and-score")
+def metrics_within_a_nested_pipeline():
+    with budget() as mine:
+        nested.scoring(data=mine.download().outputs["data"])
+
+
+@good
+def metrics_with_a_consumed_claim():
+    with budget() as mine:
+        model = fit(data=mine.download().outputs["data"]).outputs["model"]
+        paid = mine.consume().outputs["consumed"]
+        parts.score(model=model, claim=paid)
+        as_sink(parts.score)(model=model, claim=paid)
+
+
+@good
+def metrics_of_what_is_public():
+    with budget() as mine:
+        parts.note_for(text=f"{mine.allocated.outputs['blocks']}")
+        mine.download()
+
+
 # Branches.
 
 
@@ -660,6 +753,115 @@ def nobody_consumes():
 def warnings_do_not_count():
     with budget() as mine:
         parts.train(data=mine.download().outputs["data"])
+
+
+# Steps of a plan.
+
+
+PLAN = {
+    "steps": [
+        {"name": "first", "mechanism": "laplace", "epsilon": "0.1"},
+        {"name": "second", "mechanism": "laplace", "epsilon": "0.1"},
+    ]
+}
+
+
+def planned():
+    return privacy_budget(stream="reviews", plan=PLAN)
+
+
+def known(budget):
+    return {"claim": budget.claim, "data": budget.download().outputs["data"]}
+
+
+@good_strictly
+def a_step_for_each_statistic():
+    with planned() as mine:
+        given = known(mine)
+        total = dp_statistic(**given, statistic="reviews_total", step="first")
+        tokens = dp_statistic(**given, statistic="tokens_total", step="second")
+        paid = mine.consume(after=[total, tokens]).outputs["consumed"]
+        show_statistic(claim=paid, result=total.outputs["result"])
+        show_statistic(claim=paid, result=tokens.outputs["result"])
+
+
+@finds("PK306 exit-handler-1/dp-statistic-2")
+def one_step_for_two_statistics():
+    with planned() as mine:
+        given = known(mine)
+        total = dp_statistic(**given, statistic="reviews_total", step="first")
+        tokens = dp_statistic(**given, statistic="tokens_total", step="first")
+        paid = mine.consume(after=[total, tokens]).outputs["consumed"]
+        show_statistic(claim=paid, result=total.outputs["result"])
+        show_statistic(claim=paid, result=tokens.outputs["result"])
+
+
+@finds("PK306 exit-handler-1/dp-statistic-2", "PK306 exit-handler-1/dp-statistic-3")
+def the_only_step_for_three_statistics():
+    with budget() as mine:
+        given = known(mine)
+        for statistic in ("reviews_total", "tokens_total", "tokens_mean"):
+            dp_statistic(**given, statistic=statistic)
+
+
+@finds("PK306 exit-handler-1/estimate")
+def one_step_for_components_of_two_kinds(step: str):
+    with planned() as mine:
+        given = known(mine)
+        total = dp_statistic(**given, statistic="reviews_total", step=step)
+        parts.estimate(**given, step=step).after(total)
+
+
+@finds("PK306 exit-handler-1/for-loop-3/dp-statistic")
+def one_step_for_all_rounds():
+    with planned() as mine:
+        given = known(mine)
+        with dsl.ParallelFor(["reviews_total", "tokens_total"]) as statistic:
+            dp_statistic(**given, statistic=statistic, step="first")
+
+
+@good
+def a_step_for_each_round():
+    with planned() as mine:
+        given = known(mine)
+        with dsl.ParallelFor(["first", "second"]) as step:
+            dp_statistic(**given, statistic="reviews_total", step=step)
+
+
+@good
+def one_step_of_two_claims():
+    with planned() as mine:
+        other = mine.another(stream="reviews", plan=PLAN, claim_name="other")
+        dp_statistic(**known(mine), statistic="reviews_total", step="first")
+        dp_statistic(**known(other), statistic="reviews_total", step="first")
+
+
+@good
+def one_step_in_either_branch(wanted: str):
+    with planned() as mine:
+        given = known(mine)
+        with dsl.If(wanted == "total"):
+            dp_statistic(**given, statistic="reviews_total", step="first")
+        with dsl.Else():
+            dp_statistic(**given, statistic="tokens_total", step="first")
+
+
+@finds("PK306 exit-handler-1/condition-3/dp-statistic-2")
+def one_step_in_branches_that_may_both_run(wanted: str, also: str):
+    with planned() as mine:
+        given = known(mine)
+        with dsl.If(wanted == "total"):
+            dp_statistic(**given, statistic="reviews_total", step="first")
+        with dsl.If(also == "tokens"):
+            dp_statistic(**given, statistic="tokens_total", step="first")
+
+
+@good
+def one_step_where_no_data_are_taken():
+    with planned() as mine:
+        given = known(mine)
+        parts.warm_up(claim=mine.claim, step="first")
+        dp_statistic(**given, statistic="reviews_total", step="first")
 
 
 # Giving back.

@@ -6,7 +6,16 @@ from kfp import dsl
 from kfp.dsl import Artifact, Dataset, Input, Model
 
 from privatekube_kfp.components import PrivacyClaim, allocate, download, privacy_budget, release
-from tests.lint.parts import fit, flip, name_of, sink, sink_maybe, source, source_maybe
+from tests.lint.parts import (
+    fit,
+    flip,
+    name_of,
+    sink,
+    sink_maybe,
+    source,
+    source_maybe,
+    train_and_score,
+)
 
 ASKED = {"stream": "reviews", "epsilon": "0.5"}
 
@@ -44,6 +53,11 @@ def fitting(data: Input[Dataset]) -> Model:
 @dsl.pipeline
 def fitting_uncached(data: Input[Dataset]) -> Model:
     return fit(data=data).set_caching_options(False).outputs["model"]
+
+
+@dsl.pipeline
+def scoring(data: Input[Dataset]):
+    train_and_score(data=data).set_caching_options(False)
 
 
 @dsl.pipeline

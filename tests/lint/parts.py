@@ -4,7 +4,18 @@
 from typing import NamedTuple
 
 from kfp import dsl
-from kfp.dsl import Artifact, Dataset, Input, Markdown, Model, Output
+from kfp.dsl import (
+    HTML,
+    Artifact,
+    ClassificationMetrics,
+    Dataset,
+    Input,
+    Markdown,
+    Metrics,
+    Model,
+    Output,
+    SlicedClassificationMetrics,
+)
 
 from privatekube_kfp.components import PrivacyClaim, as_compute, as_sink, as_source
 
@@ -105,6 +116,48 @@ def note_maybe(report: Output[Markdown], data: Input[Dataset] = None):
 
 @component
 def note_for(text: str, report: Output[Markdown]):
+    pass
+
+
+@component
+def train_and_score(data: Input[Dataset], model: Output[Model], scores: Output[Metrics]):
+    pass
+
+
+@component
+def draw(
+    data: Input[Dataset],
+    curve: Output[ClassificationMetrics],
+    curves: Output[SlicedClassificationMetrics],
+    page: Output[HTML],
+):
+    pass
+
+
+@component
+def score(model: Input[Model], claim: Input[PrivacyClaim], scores: Output[Metrics]):
+    pass
+
+
+@component
+def score_maybe(
+    scores: Output[Metrics], data: Input[Dataset] = None, claim: Input[PrivacyClaim] = None
+):
+    pass
+
+
+@component
+def read_and_count(claim: Input[PrivacyClaim], data: Output[Dataset], counts: Output[Metrics]):
+    pass
+
+
+@component
+def estimate(data: Input[Dataset], claim: Input[PrivacyClaim], result: Output[Artifact], step: str):
+    pass
+
+
+@component
+def warm_up(claim: Input[PrivacyClaim], step: str):
     pass
 
 

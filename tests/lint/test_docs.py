@@ -11,6 +11,7 @@ from privatekube_kfp import components
 from privatekube_kfp.lint import RULES, Severity, lint_text
 from privatekube_kfp.roles import Role
 from tests.lint import parts
+from tests.lint.cases import PLAN
 from tests.lint.compiling import compiled
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "lint.md").read_text()
@@ -27,6 +28,7 @@ NAMES = {
     "Dataset": Dataset,
     "Input": Input,
     "asked": {"stream": "reviews", "epsilon": "0.5"},
+    "plan": PLAN,
 }
 
 
