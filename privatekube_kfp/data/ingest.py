@@ -140,11 +140,12 @@ class _Ingest:
             # 1. What is there, and whether what is asked for goes with it.
             state = State.load(self._store, self._spec, randbelow)
             schema = self._common_schema(state)
+            known = self._check_memory(state)
             if state is None:
                 state = State.begin(self._spec, _settings(self._spec, given), schema, randbelow)
             else:
                 state.settings.joined_with(given)
-            self._check_registered(state)
+            self._check_registered(state, known)
             reached = self._check_until(state, until)
             # 2. What a killed ingest left to do.
             if state.writing is not None:
@@ -188,9 +189,9 @@ class _Ingest:
                 raise _invalid(f"a column is called {name}, which ingest keeps for its own")
         return expected
 
-    def _check_registered(self, state: State) -> None:
-        """Refuse to register data again whose budget may have been spent on another ledger, and to
-        begin files anew that are gone."""
+    def _check_memory(self, state: State | None) -> set[str]:
+        """The blocks that the ledger has. Refuse to begin anew where it has some already, and to go
+        on from an old copy: users would be counted twice, and be in two blocks."""
         known = {r.block.name: r.block for r in self._ledger.blocks(self._spec.name)}
         for block in known.values():
             if not (block.data_source or "").startswith(f"{self._store.uri}/"):
@@ -199,7 +200,20 @@ class _Ingest:
                     f" {block.data_source or 'no place'}; ingest to where its other blocks are, or"
                     " into another stream"
                 )
-        self._registered = set(known)
+        how = "is missing" if state is None else "is an old copy"
+        unknown = known.keys() - (state.whole_blocks() if state else set())
+        if unknown:
+            raise self._store.damaged(State.FILE, f"{how}, and the ledger has block {min(unknown)}")
+        count = self._ledger.stream(self._spec.name).count
+        if count and (state is None or count.time > state.settings.begins(state.until)):
+            told = f"{how}, and users were counted until {format_time(count.time)}"
+            raise self._store.damaged(State.FILE, told)
+        return set(known)
+
+    def _check_registered(self, state: State, known: set[str]) -> None:
+        """Refuse to register data again whose budget may have been spent on another ledger, and to
+        begin files anew that are gone."""
+        self._registered = known
         done = state.writing["from"] if state.writing else state.until
         there = self._store.names("blocks")
         portions = state.portions

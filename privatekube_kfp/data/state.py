@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -18,13 +18,14 @@ from privatekube_kfp.data.settings import Settings
 from privatekube_kfp.data.store import Store
 from privatekube_kfp.ledger.streams import StreamSpec
 
-_FILE = "ingest.json"
 _VERSION = 1
 
 
 @dataclass
 class State:
     """How far a stream has been ingested. It has true counts: it stays with the data."""
+
+    FILE: ClassVar = "ingest.json"
 
     spec: StreamSpec
     settings: Settings
@@ -53,9 +54,14 @@ class State:
     def portions(self) -> Portions:
         return Portions(self.spec.name, self.settings, self.groups or Groups(1))
 
+    def whole_blocks(self) -> set[str]:
+        """The names of the blocks that are registered, or about to be."""
+        portions = self.portions
+        return {portions.portion(block).name for block in portions.requestable(self.until)}
+
     def save(self, store: Store) -> None:
         store.write_json(
-            _FILE,
+            State.FILE,
             {
                 "version": _VERSION,
                 "stream": self.spec.to_json(),
@@ -72,20 +78,20 @@ class State:
     @staticmethod
     def load(store: Store, spec: StreamSpec, rand: RandBelow) -> State | None:
         """What the store remembers of this very stream; None if nothing was ingested yet."""
-        kept = store.read_json(_FILE)
+        kept = store.read_json(State.FILE)
         if kept is None:
             return None
         try:
             return State._read(store, kept, spec, rand)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise store.damaged(_FILE, "is damaged") from error
+            raise store.damaged(State.FILE, "is damaged") from error
 
     @staticmethod
     def _read(store: Store, kept: dict[str, Any], spec: StreamSpec, rand: RandBelow) -> State:
         if kept.get("version") != _VERSION:
             raise PrivateKubeError(
                 Reason.DATA_UNREADABLE,
-                f"{store.uri_of(_FILE)} was written by another version of PrivateKube",
+                f"{store.uri_of(State.FILE)} was written by another version of PrivateKube",
             )
         known = StreamSpec.from_json(kept["stream"])
         if known.name != spec.name:

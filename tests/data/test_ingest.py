@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -498,6 +499,37 @@ def test_damaged_data_are_no_fresh_start(ledger, tmp_path, file):
     refused(Reason.DATA_UNREADABLE, f"{file} is damaged", ledger, source, place, until=31)
     (place / file).unlink()
     refused(Reason.DATA_UNREADABLE, f"{file} is missing", ledger, source, place, until=31)
+
+
+@pytest.mark.parametrize("semantic", SEMANTICS)
+def test_a_place_that_forgot_is_not_filled_again(ledger, tmp_path, semantic):
+    """Users would be counted once more, for no price, and be in another block than before."""
+    ledger.create_stream(stream_of(semantic))
+    source = table(tmp_path / "in.parquet", arrivals())
+    place = tmp_path / "store"
+    take_in(ledger, source, place, until=10, **GROUPS[semantic])
+    shutil.copytree(place, tmp_path / "copy")
+    take_in(ledger, source, place, until=20)
+    expected = numbers(ledger)
+    unreadable = (Reason.DATA_UNREADABLE, "restore it from a copy")
+    shutil.rmtree(place)
+    gone = refused(*unreadable, ledger, source, place, until=21, **GROUPS[semantic])
+    assert "ingest.json is missing, and the ledger has block s-" in str(gone)
+    shutil.copytree(tmp_path / "copy", place, dirs_exist_ok=True)
+    old = refused(*unreadable, ledger, source, place, until=21)
+    assert "ingest.json is an old copy, and the ledger has block s-" in str(old)
+    assert numbers(ledger) == expected
+
+
+def test_users_that_were_counted_before_there_is_a_block(ledger, tmp_path):
+    ledger.create_stream(stream_of("user"))
+    source = table(tmp_path / "in.parquet", arrivals())
+    place = tmp_path / "store"
+    take_in(ledger, source, place, until=2, group_size=1000)
+    assert names(ledger) == []
+    shutil.rmtree(place)
+    told = r"ingest\.json is missing, and users were counted until 2018-01-03T00:00:00Z"
+    refused(Reason.DATA_UNREADABLE, told, ledger, source, place, until=3, group_size=1000)
 
 
 def test_two_at_once_on_one_place(ledger, tmp_path):
