@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,11 @@ def compile(
         raise click.UsageError("--function goes with one FILE")
     if output is not None and len(files) > 1 and output.exists() and not output.is_dir():
         raise click.UsageError(f"{output} is not a folder; with several FILEs it must be one")
+    paths = [_destination(file, output, one=len(files) == 1) for file in files]
+    _refuse_to_overwrite(files, paths)
     compiled = [read_pipeline(file, function) for file in files]
     written: list[tuple[CompiledPipeline, Path]] = []
-    for file, pipeline in zip(files, compiled, strict=True):
-        path = _destination(file, output, one=len(files) == 1)
+    for pipeline, path in zip(compiled, paths, strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(pipeline.text)
         written.append((pipeline, path))
@@ -86,6 +88,19 @@ def _destination(file: Path, output: Path | None, *, one: bool) -> Path:
     if one and not output.is_dir():
         return output
     return output / file.with_suffix(".yaml").name
+
+
+def _refuse_to_overwrite(files: Sequence[Path], paths: Sequence[Path]) -> None:
+    """A FILE that would become YAML, or of whose YAML nothing would be left."""
+    taken: dict[Path, Path] = {}
+    sources = {file.resolve() for file in files}
+    for file, path in zip(files, paths, strict=True):
+        place = path.resolve()
+        if place in sources:
+            raise click.UsageError(f"{path} is a pipeline in Python: its YAML would replace it")
+        if place in taken:
+            raise click.UsageError(f"{taken[place]} and {file} would both be compiled to {path}")
+        taken[place] = file
 
 
 def _tell(written: list[tuple[CompiledPipeline, Path]]) -> None:

@@ -118,7 +118,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command(short_help="Bring tables into a stream's private blocks.")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("sources", type=WORDS, metavar="SOURCE...", nargs=-1, required=True)
 @click.option("--stream", type=STREAM_NAME, required=True, help="The stream that the data are of.")
 @click.option("--to", type=WORDS, metavar="URI", required=True, help="The private place for them.")
 @click.option("--until", type=TIME, help="Up to when the data are all there.")

@@ -29,10 +29,18 @@ from privatekube_kfp.cli.pipelines import (
     refuse_findings,
 )
 from privatekube_kfp.cli.session import Session
+from privatekube_kfp.cli.values import Value, invalid
 
 ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
 _OVER = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED", "ERROR")
 _POLL = 5.0
+
+
+def _endpoint(text: str) -> str:
+    """kfp takes an empty one for a cluster of its own choice, and says so to nobody."""
+    if not text or any(letter.isspace() for letter in text) or not text.isprintable():
+        raise invalid(f"{text!r} is not an address; write it like http://localhost:8888")
+    return text
 
 
 @click.command(short_help="Run a pipeline on a Kubeflow cluster.")
@@ -40,7 +48,7 @@ _POLL = 5.0
 @arguments_option
 @click.option(
     "--endpoint",
-    metavar="URL",
+    type=Value("URL", _endpoint),
     envvar=ENDPOINT_VARIABLE,
     required=True,
     help=f"Where Kubeflow Pipelines serves its API (or set {ENDPOINT_VARIABLE}).",

@@ -101,6 +101,7 @@ def test_what_is_left_out_is_told(reviews, workplace):
         (("reviews.parquet", "--to", "x", *FIRST, "--layout", "tape"), 2, "'tape' is not one of"),
         (("reviews.parquet", *FIRST), 2, "Missing option '--to'"),
         (("--to", "x", *FIRST), 2, "Missing argument 'SOURCE...'"),
+        (("", "--to", "x", *FIRST), 2, "'' must be printable text"),
     ],
 )
 def test_refusals_are_a_sentence(reviews, args, code, match):

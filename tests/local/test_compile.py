@@ -42,6 +42,21 @@ def test_yaml_goes_beside_the_source_or_where_it_is_told_to(world: World) -> Non
     assert said["findings"] == []
 
 
+def test_yaml_replaces_no_pipeline_and_no_other_yaml(world: World) -> None:
+    for folder in ("a", "b"):
+        (world.folder / folder).mkdir()
+    one, same = world.write(ONE, "a/one.py"), world.write(ONE, "b/one.py")
+    before = (world.folder / one).read_text()
+    result = world.cli("compile", one, "-o", "a/../a/one.py")
+    assert result.code == 2
+    assert "is a pipeline in Python: its YAML would replace it" in result.err
+    assert (world.folder / one).read_text() == before
+    result = world.cli("compile", one, same, "-o", "out")
+    assert result.code == 2
+    assert "a/one.py and b/one.py would both be compiled to out/one.yaml" in result.err
+    assert not (world.folder / "out").exists()
+
+
 def test_one_of_several_pipelines_is_named(world: World) -> None:
     source = world.write(TWO)
     result = world.cli("compile", source)

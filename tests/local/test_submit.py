@@ -202,6 +202,10 @@ def test_what_does_not_fit_is_refused_before_anything_is_sent(
     at = ("--endpoint", kubeflow.url)
     assert world.cli("submit", source, *at, "--arg", "rows=x").code == 2
     assert world.cli("submit", source).code == 2
+    for nowhere in ("", " ", "not a url"):
+        result = world.cli("submit", source, "--endpoint", nowhere)
+        assert result.code == 2
+        assert f"{nowhere!r} is not an address" in result.err
     assert world.cli("submit", source, *at, "--token-env", "NO_SUCH_VARIABLE").code == 2
     bad = world.write(
         """
