@@ -18,7 +18,7 @@ help: ## Show this list
 
 check: lint ## Format, lint, types, import contracts and fast tests; needs no server
 	$(call step,Fast tests)
-	@$(PY) -m pytest -q -n auto -m "not slow and not server"
+	@$(PY) -m pytest -q -n auto -m "not slow and not server" --hypothesis-profile=quick
 
 test: lint control-plane ## All that check does, then every test
 	$(call step,All tests that need no server)

@@ -20,9 +20,10 @@ from privatekube_kfp.accounting import (
 from privatekube_kfp.core.budget import BASIC, format_amount, parse_epsilon
 from privatekube_kfp.core.errors import Invalid, Reason
 from tests.accounting.strategies import deltas
+from tests.often import times
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=times(8), deadline=None)
 @given(st.integers(10**9, 10**14), deltas)
 def test_gaussian_noise_priced_again_is_within_its_target(epsilon: int, delta: str) -> None:
     sigma = gaussian_sigma(format_amount(epsilon, 12), delta)

@@ -25,6 +25,7 @@ from privatekube_kfp.accounting.capacity import Promise, failure
 from privatekube_kfp.core.budget import BASIC, INFINITE, basic, format_amount, renyi
 from privatekube_kfp.core.errors import Invalid, Reason
 from tests.accounting.strategies import PAPER_ORDERS, order_lists
+from tests.often import times
 
 PAPER = renyi(PAPER_ORDERS)
 DEFAULT = renyi(DEFAULT_ORDERS)
@@ -97,7 +98,7 @@ def test_failure_agrees_with_its_formula(order: Decimal) -> None:
     assert 0 < found.low <= found.high < 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(stream_epsilons, stream_deltas, order_lists(), counters)
 def test_the_chance_of_failure_stays_within_delta(
     epsilon: str, delta: str, orders: list[str], counter: Counter | None
@@ -121,7 +122,7 @@ def test_the_chance_of_failure_stays_within_delta(
         assert sum(math.exp(log) for log in logs) <= float(delta) * (1 + 1e-6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=times(50), deadline=None)
 @given(stream_epsilons, stream_deltas, order_lists(), counters)
 def test_weighted_gives_no_less_than_classic_wherever_that_is_sound(
     epsilon: str, delta: str, orders: list[str], counter: Counter | None
@@ -134,7 +135,7 @@ def test_weighted_gives_no_less_than_classic_wherever_that_is_sound(
     assert block_capacity(epsilon, delta, accounting, Weighted(), counter).covers(classic)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(stream_epsilons, stream_deltas, order_lists(), counters)
 def test_default_weights_add_up_to_at_most_one_and_leave_room_at_every_order_kept(
     epsilon: str, delta: str, orders: list[str], counter: Counter | None

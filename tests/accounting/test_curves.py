@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from privatekube_kfp.accounting import curves
 from privatekube_kfp.accounting.enclosure import Enclosure, ln_up
+from tests.often import times
 
 ORDERS = ("1.1", "1.5", "2", "2.5", "3", "4", "8", "16", "64", "256")
 
@@ -98,7 +99,7 @@ def test_fractional_orders_agree_with_numerical_integration(
     assert ours == pytest.approx(expected, rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(
     st.integers(2, 12),
     st.decimals("0.4", "50", places=3),
@@ -113,7 +114,7 @@ def test_the_grid_is_just_above_the_exact_binomial_sum(
     assert exact <= found < exact + Decimal("1e-25")
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=times(15), deadline=None)
 @given(
     st.decimals("1.05", "6", places=2).filter(lambda order: order % 1),
     st.decimals("0.3", "50", places=3),
@@ -130,7 +131,7 @@ def test_a_finer_and_wider_grid_finds_no_more(
     assert -Fraction(1, 10**40) < found / reference - 1 < Fraction(1, 10**25)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(
     st.decimals("1.05", "20", places=2),
     st.decimals("0.4", "50", places=3),
@@ -145,7 +146,7 @@ def test_sampling_costs_at_most_a_chord_and_the_plain_gaussian(
     assert found <= chord + Decimal("1e-20")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 @given(
     st.sampled_from([curves.laplace, curves.randomized_response]),
     st.decimals("1.000001", "20480", places=6),

@@ -14,6 +14,7 @@ from scipy import special
 from privatekube_kfp.accounting import DpSgd, Gaussian
 from privatekube_kfp.accounting import hockey_stick as hs
 from privatekube_kfp.core.budget import BASIC
+from tests.often import times
 
 
 @pytest.mark.parametrize("x", ["-10", "-6", "-2.5", "0", "0.1", "3", "6", "6.01", "25", "4000"])
@@ -31,7 +32,7 @@ def test_the_series_and_the_continued_fraction_meet() -> None:
         assert max(series.low, fraction.low) <= min(series.high, fraction.high)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(st.floats(0.05, 20), st.floats(0.3, 30))
 def test_gaussian_delta_agrees_with_the_normal_distribution(epsilon: float, sigma: float) -> None:
     found = hs.gaussian_delta(Fraction(epsilon), Fraction(sigma) ** 2)
@@ -40,7 +41,7 @@ def test_gaussian_delta_agrees_with_the_normal_distribution(epsilon: float, sigm
     assert float(found) == pytest.approx(expected, rel=1e-6, abs=1e-14)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=times(8), deadline=None)
 @given(st.decimals("0.05", "500", places=4), st.integers(1, 10**15))
 def test_the_gaussian_epsilon_is_the_smallest_that_holds(sigma: Decimal, delta: int) -> None:
     variance = Fraction(sigma) ** 2

@@ -22,6 +22,7 @@ from privatekube_kfp.accounting import (
 from privatekube_kfp.core.budget import BASIC, INFINITE, basic, renyi
 from privatekube_kfp.core.errors import Invalid, Reason
 from tests.accounting.strategies import PAPER_ORDERS, mechanisms, order_lists, with_curves
+from tests.often import times
 
 PAPER = renyi(PAPER_ORDERS)
 
@@ -136,7 +137,7 @@ def test_too_dear_is_infinite_at_that_order_only() -> None:
     assert price[0] < INFINITE == price[-1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=times(25), deadline=None)
 @given(
     with_curves.filter(lambda mechanism: not isinstance(mechanism, Curve)), order_lists(highest=70)
 )

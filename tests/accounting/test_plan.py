@@ -27,11 +27,12 @@ from privatekube_kfp.core.budget import (
 )
 from privatekube_kfp.core.errors import Invalid, Reason
 from tests.accounting.strategies import PAPER_ORDERS, mechanisms, names, plans, with_curves
+from tests.often import times
 
 PAPER = renyi(PAPER_ORDERS)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(plans(with_curves))
 def test_consuming_every_step_consumes_the_whole_plan(plan: Plan) -> None:
     left = plan.price(PAPER)
@@ -41,7 +42,7 @@ def test_consuming_every_step_consumes_the_whole_plan(plan: Plan) -> None:
     assert left.is_zero
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=times(40), deadline=None)
 @given(plans(with_curves))
 def test_a_price_survives_its_record(plan: Plan) -> None:
     price = plan.price(PAPER)

@@ -3,18 +3,21 @@
 What it does to a server is tested on one, in tests/kubernetes/test_deploy.py.
 """
 
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 import yaml
 
 from privatekube_kfp import __version__
+from privatekube_kfp.cli import main
 from tests.cli.running import KUBECONFIG, ROOT, in_own_process
 
 DEPLOY = ROOT / "scheduler/deploy"
@@ -22,7 +25,11 @@ IMAGE = f"privatekube/scheduler:{__version__}"
 
 
 def printed(result):
-    return list(yaml.safe_load_all(result.out))
+    return parsed(result.out)
+
+
+def parsed(text):
+    return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def the(kind, objects):
@@ -34,9 +41,17 @@ def names(objects):
     return [(each["kind"], each["metadata"]["name"]) for each in objects]
 
 
+@pytest.fixture(scope="module")
+def everything():
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main(["install"]) == 0
+    return out.getvalue()
+
+
 @pytest.fixture
-def objects(run):
-    return printed(run.ok("install"))
+def objects(everything):
+    return parsed(everything)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_what_is_written_can_be_read(run, workplace, name):
 
 
 def test_the_same_seed_gives_the_same_file(run, workplace):
-    for name in NAMES:
+    for name in ("r.parquet", "r.csv.gz", "r.jsonl.gz"):
         run.ok("sample", name, *FEW)
         before = digest(workplace / name)
         run.ok("sample", name, *FEW, "--overwrite")

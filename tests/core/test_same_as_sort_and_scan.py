@@ -13,6 +13,7 @@ from privatekube_kfp.core.policy import POLICIES
 from privatekube_kfp.core.pool import Pool
 from privatekube_kfp.core.unlocking import ByPipelines
 from tests.core.walk import Walk
+from tests.often import times
 
 RENYI = renyi(["2", "4", "8"])
 every_kind = pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def _small_scale():
 
 
 @every_kind
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=times(120), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(choices=st.binary(min_size=200, max_size=500))
 def test_same_grants_in_the_same_order(accounting, policy, choices):
     Walk(accounting, policy, choices).run()

@@ -17,12 +17,13 @@ from privatekube_kfp.core.pool import Pool
 from privatekube_kfp.core.unlocking import ByPipelines, ByTime
 from tests.core.oracle import Oracle
 from tests.core.walk import Choices
+from tests.often import times
 
 RENYI = renyi(["2", "8", "64"])
 BLOCKS = ("b0", "b1", "b2")
 
 workloads = st.binary(min_size=80, max_size=240)
-many = settings(max_examples=80, deadline=None)
+many = settings(max_examples=times(80), deadline=None)
 accountings = pytest.mark.parametrize("accounting", [BASIC, RENYI], ids=["basic", "renyi"])
 unlockings = pytest.mark.parametrize("by", ["pipelines", "time"])
 

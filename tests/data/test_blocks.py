@@ -15,6 +15,7 @@ from privatekube_kfp.data.settings import Settings
 from privatekube_kfp.data.store import Store
 from privatekube_kfp.ledger.streams import Semantic
 from tests.data.world import DAY, START
+from tests.often import times
 
 MOMENT = pa.timestamp("us", "UTC")
 EVENTS = pa.schema([("user", pa.string()), ("time", MOMENT), ("n", pa.int64()), ("t", pa.string())])
@@ -82,7 +83,7 @@ def test_pieces_of_a_text_do_not_run_together(tmp_path):
     assert add(tmp_path, rows, schema) == Added(3, 0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -33,6 +33,7 @@ from privatekube_kfp.data.tables import (
     layout_named,
     sizes,
 )
+from tests.often import times
 
 ONE = datetime(2018, 1, 1, tzinfo=UTC)
 SECONDS = 1514764800
@@ -170,7 +171,7 @@ ROWS = st.lists(
 @given(rows=ROWS, block=st.sampled_from([512, 4096, 2**20]))
 @settings(
     deadline=None,
-    max_examples=30,
+    max_examples=times(30),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_what_is_written_is_read(write, monkeypatch, name, rows, block):
@@ -476,7 +477,9 @@ def test_the_first_and_the_last_moment(write):
 
 @given(st.datetimes(timezones=st.just(UTC)))
 @settings(
-    deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=times(30),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_any_moment_as_text_or_number(write, moment):
     since = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
@@ -758,7 +761,7 @@ def test_csv_rows_that_are_none(write):
 )
 @settings(
     deadline=None,
-    max_examples=100,
+    max_examples=times(100),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_every_place_in_a_csv_file_can_be_gone_on_from(write, monkeypatch, rows, block, most, skip):
@@ -949,7 +952,7 @@ def alone(write):
 )
 @settings(
     deadline=None,
-    max_examples=150,
+    max_examples=times(150),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_a_line_means_the_same_among_any_others(

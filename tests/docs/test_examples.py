@@ -78,9 +78,9 @@ def settled(lines: list[str]) -> list[str]:
     return text.strip("\n").split("\n")
 
 
-def with_block(language: str) -> list:
+def with_block(language: str, slow: tuple[str, ...] = ()) -> list:
     return [
-        pytest.param(page, id=page.name)
+        pytest.param(page, id=page.name, marks=[pytest.mark.slow] if page.name in slow else [])
         for page in PAGES
         if blocks(page, language) and page.name not in IN_A_CLUSTER
     ]
@@ -158,7 +158,7 @@ def run_sessions(page, tmp_path, more_env, python=sys.executable):
         assert settled(output.splitlines()) == settled(command.output), where
 
 
-@pytest.mark.parametrize("page", with_block("python"))
+@pytest.mark.parametrize("page", with_block("python", slow=("training.md",)))
 def test_programs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}

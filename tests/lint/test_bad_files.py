@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from privatekube_kfp.lint import Report, Unreadable, lint_file, lint_pipeline, lint_text
 from tests.lint.cases import CASES
 from tests.lint.compiling import compiled
+from tests.often import times
 
 COMPONENT = """
 name: old
@@ -201,7 +202,7 @@ def rich_text():
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(150), deadline=None)
 @given(seed=st.integers(0, 2**32), which=st.integers(0, 3))
 def test_whatever_is_broken_never_crashes(rich_text, seed, which):
     documents = list(yaml.load_all(rich_text[which], yaml.CSafeLoader))

@@ -35,6 +35,7 @@ def samples():
     return found
 
 
+@pytest.mark.slow
 def test_no_false_alarm(samples):
     assert len(samples) > 80
     for text in samples:

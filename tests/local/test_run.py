@@ -86,6 +86,7 @@ def test_compiled_yaml_runs_too_and_again_runs_nothing_twice(world: World) -> No
     assert "tick: done before" in result.err
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_ends_the_run_with_its_reason_last(world: World) -> None:
     result = world.run(
         """
