@@ -27,6 +27,7 @@ def product_ff(
     epochs: int = 0,
     categories: list = CATEGORIES,
     words: str = "",
+    vocabulary: str = "public",
     uri: str = "published/product_ff",
 ):
     plan = plan_training(
@@ -37,6 +38,7 @@ def product_ff(
         delta=delta,
         units=units,
         epochs=epochs,
+        vocabulary=vocabulary,
     )
     with privacy_budget(stream=stream, plan=plan.output, last_blocks=last_blocks) as budget:
         reviews = budget.download()
@@ -47,6 +49,7 @@ def product_ff(
             model="ff",
             categories=categories,
             words=words,
+            vocabulary=vocabulary,
         ).output
         model = dp_train(claim=budget.claim, examples=examples).outputs["model"]
         evaluated = dp_evaluate(claim=budget.claim, examples=examples, model=model)

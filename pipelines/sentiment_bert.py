@@ -21,6 +21,7 @@ def sentiment_bert(
     units: int = 20_000,
     epochs: int = 0,
     words: str = "",
+    vocabulary: str = "public",
     uri: str = "published/sentiment_bert",
 ):
     plan = plan_training(
@@ -31,6 +32,7 @@ def sentiment_bert(
         delta=delta,
         units=units,
         epochs=epochs,
+        vocabulary=vocabulary,
     )
     with privacy_budget(stream=stream, plan=plan.output, last_blocks=last_blocks) as budget:
         reviews = budget.download()
@@ -40,6 +42,7 @@ def sentiment_bert(
             task="sentiment",
             model="bert",
             words=words,
+            vocabulary=vocabulary,
         ).output
         model = dp_train(claim=budget.claim, examples=examples).outputs["model"]
         evaluated = dp_evaluate(claim=budget.claim, examples=examples, model=model)

@@ -24,6 +24,7 @@ def plan_training(
     delta: str = "1e-9",
     units: int = 0,
     epochs: int = 0,
+    vocabulary: str = "public",
     shares: Optional[dict] = None,
 ) -> NamedTuple("Outputs", [("plan", dict)]):  # type: ignore[valid-type]
     """Plans a training for Allocate: its noise, how many steps, and what its evaluation may cost.
@@ -40,8 +41,10 @@ def plan_training(
         units: About how many there are of what is protected: reviews, or users. Anybody may
             know it, so it must not be counted in the data. 0 for the stream's published count.
         epochs: How often each is seen, on average; 0 for as often as is good for the model.
+        vocabulary: public, or private: the words are chosen from the data, which costs a share.
         shares: How epsilon is divided, in percent: {"train": "80", "validate": "10",
-            "evaluate": "10"}, unless given.
+            "evaluate": "10"}, unless given; with a private vocabulary {"preprocess": "10",
+            "train": "70", "validate": "10", "evaluate": "10"}.
 
     Returns:
         plan: The plan, for Allocate.
@@ -58,6 +61,7 @@ def plan_training(
             delta=delta,
             units=units,
             epochs=epochs,
+            vocabulary=vocabulary,
             shares=shares,
         ),
     )
@@ -73,6 +77,9 @@ def dp_preprocess(
     model: str,
     categories: Optional[list] = None,
     words: str = "",
+    vocabulary: str = "public",
+    vocabulary_size: int = 5000,
+    step: str = "preprocess",
     held_out_percent: int = 10,
     per_user_per_day: int = 0,
     per_user: int = 0,
@@ -88,6 +95,10 @@ def dp_preprocess(
         categories: Of the task product: the public list of categories. Others are left out.
         words: Where word vectors in GloVe's text format are, a path or an address; for bert, a
             directory or a hub's name. stand-in for drawn ones. Empty for the best that is here.
+        vocabulary: public for all words that there are vectors of; private to choose them from
+            the data, with the noise that the step pays for.
+        vocabulary_size: How many words are chosen.
+        step: The step of the plan that pays for the choice: laplace, pure or gaussian.
         held_out_percent: How many users of a hundred are not trained on.
         per_user_per_day: Rows that count, of a user and day, where users are protected; 0 for 20.
         per_user: Rows that count, of a unit in all, where users are protected; 0 for 100.
@@ -96,9 +107,9 @@ def dp_preprocess(
         examples: What the model reads. As private as the data.
     """
     # privatekube.io/role: compute
-    from privatekube_kfp.steps.preprocessing import dp_preprocess as step
+    from privatekube_kfp.steps.preprocessing import dp_preprocess as preprocess
 
-    step(
+    preprocess(
         claim,
         data,
         examples,
@@ -107,6 +118,9 @@ def dp_preprocess(
         model=model,
         categories=categories,
         source=words,
+        vocabulary=vocabulary,
+        vocabulary_size=vocabulary_size,
+        plan_step=step,
         held_out_percent=held_out_percent,
         per_user_per_day=per_user_per_day,
         per_user=per_user,

@@ -30,9 +30,10 @@ from privatekube_kfp.core.budget import (
 )
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.bounds import Mask
+from privatekube_kfp.dp.architectures import Architecture
 from privatekube_kfp.dp.embeddings import PADDING, Embeddings
 from privatekube_kfp.dp.examples import Examples
-from privatekube_kfp.dp.models import Architecture, Model
+from privatekube_kfp.dp.models import Model
 from privatekube_kfp.dp.randomness import Randomness
 from privatekube_kfp.dp.training import Data
 from privatekube_kfp.dp.units import Units

@@ -9,7 +9,7 @@ are not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -40,8 +40,10 @@ class Examples:
     ids: Ints
     labels: Ints
     units: Units
-    left_out: int
+    left_out: int = 0
     """How many rows had no label or were beyond a unit's bounds; for whoever may see the data."""
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Where in the table they are, if they are from one."""
 
 
 def examples(
@@ -92,6 +94,7 @@ def examples(
         labels[kept],
         Units(np.arange(len(kept)), units.offsets),
         asked - len(kept),
+        kept,
     )
 
 

@@ -29,9 +29,13 @@ TRAIN = "train"
 VALIDATE = "validate"
 EVALUATE = "evaluate"
 PREPROCESS = "preprocess"
-SHARES = {TRAIN: "80", VALIDATE: "10", EVALUATE: "10"}
+PUBLIC, PRIVATE = "public", "private"
+"""Vocabularies: one that somebody published, or one that is chosen from the data and paid for."""
+SHARES = {
+    PUBLIC: {TRAIN: "80", VALIDATE: "10", EVALUATE: "10"},
+    PRIVATE: {PREPROCESS: "10", TRAIN: "70", VALIDATE: "10", EVALUATE: "10"},
+}
 """How a budget is divided, in percent."""
-SHARES_WITH_VOCABULARY = {PREPROCESS: "10", TRAIN: "70", VALIDATE: "10", EVALUATE: "10"}
 _RATE_DIGITS = 9
 
 
@@ -80,13 +84,22 @@ def training_of(step: Mechanism, wanted: Schedule) -> DpSgd:
     )
 
 
+def check_vocabulary(vocabulary: str) -> str:
+    if vocabulary not in SHARES:
+        raise Invalid(
+            Reason.INVALID_REQUEST,
+            f"a vocabulary is {' or '.join(SHARES)}, not {vocabulary!r}",
+        )
+    return vocabulary
+
+
 def training_plan(
     epsilon: str,
     *,
     units: int,
     epochs: int,
     delta: str = DELTA,
-    shares: Mapping[str, str] = SHARES,
+    shares: Mapping[str, str] = SHARES[PUBLIC],
 ) -> Plan:
     """A plan that spends at most epsilon and delta on training and what goes with it.
 

@@ -105,8 +105,7 @@ def train(
         clip: The longest that a unit's gradient may be.
         randomness: The operating system's unless given; a seeded one is for tests.
         progress: Told after each step; training stops early if it answers true. It must decide by
-            what is public, such as the clock, the model itself (with the weights of this step, not
-            yet their mean), or public data.
+            what is public, such as the clock, the model as it would be now, or public data.
     """
     randomness = randomness or Randomness()
     parameters = model.trainable()
@@ -118,7 +117,7 @@ def train(
     model.train()
     taken = 0
     try:
-        while taken < step.steps:
+        while True:
             # 1. Each unit is in the batch or not, by a coin of its own.
             chosen = randomness.sampled(data.units.count, step.sample_rate)
             # 2. Their gradients, each clipped, and the sum.
@@ -135,10 +134,11 @@ def train(
             if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
                 raise Diverged(taken, _spent(step, taken))
             average.add(taken)
-            if progress(Progress(taken, step.steps, taken * rate)):
+            # 5. The model is the mean of its weights over the later part of what was run.
+            average.swap()
+            if progress(Progress(taken, step.steps, taken * rate)) or taken == step.steps:
                 break
-        # 5. The weights are their mean over the later part of what was run.
-        average.apply()
+            average.swap()
     finally:
         gradients.close()
         optimizer.zero_grad()
@@ -182,10 +182,10 @@ class _Average:
         for mean, parameter in zip(self._mean, self._parameters, strict=True):
             mean.lerp_(parameter.detach(), share)
 
-    def apply(self) -> None:
-        with torch.no_grad():
-            for mean, parameter in zip(self._mean, self._parameters, strict=True):
-                parameter.copy_(mean)
+    def swap(self) -> None:
+        """Put the mean in place of the weights, and keep those; the second time, the reverse."""
+        for number, parameter in enumerate(self._parameters):
+            self._mean[number], parameter.data = parameter.data, self._mean[number]
 
 
 def _in_parts(units: Units, chosen: Ints, most: int) -> Iterator[Ints]:

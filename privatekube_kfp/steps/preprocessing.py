@@ -7,6 +7,7 @@ is told anything; choosing the words by the data is a release, which a step of t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as parquet
@@ -14,18 +15,20 @@ import torch
 
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.blocks import blocks_of_rows
+from privatekube_kfp.data.bounds import Mask
 from privatekube_kfp.data.settings import DEFAULT_PER_USER, DEFAULT_PER_USER_PER_DAY
-from privatekube_kfp.dp import sources
+from privatekube_kfp.dp import planning, sources
 from privatekube_kfp.dp.architectures import Architecture, Kind, Task, architecture
 from privatekube_kfp.dp.embeddings import Embeddings
 from privatekube_kfp.dp.examples import Examples, Reader
 from privatekube_kfp.dp.examples import examples as examples_of
 from privatekube_kfp.dp.folders import About, Array, Part, ReadyExamples, save_examples
 from privatekube_kfp.dp.models import build
-from privatekube_kfp.dp.units import held_out, numbered
+from privatekube_kfp.dp.units import Units, held_out, numbered
+from privatekube_kfp.dp.vocabulary import choose_words
 from privatekube_kfp.ledger.streams import Semantic
 from privatekube_kfp.steps.data import make_sure_it_is_allocated
-from privatekube_kfp.steps.paying import make_sure_it_belongs, untold
+from privatekube_kfp.steps.paying import make_sure_it_belongs, payment_for, untold
 from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
 
 MOODS = ("bad", "good")
@@ -42,6 +45,9 @@ def dp_preprocess(
     model: str,
     categories: Sequence[str] | None = None,
     source: str = "",
+    vocabulary: str = planning.PUBLIC,
+    vocabulary_size: int = 5000,
+    plan_step: str = planning.PREPROCESS,
     held_out_percent: int = 10,
     per_user_per_day: int = 0,
     per_user: int = 0,
@@ -53,10 +59,13 @@ def dp_preprocess(
             Reason.INVALID_REQUEST,
             f"{held_out_percent} percent of users cannot be held out: some must be, and some not",
         )
+    paying = None
     with ledger_of_run() as ledger:
         known = claim_of_artifact(ledger, claim, run_id)
         make_sure_it_is_allocated(known, "used")
         semantic = ledger.stream(known.stream).spec.semantic
+        if _is_private(vocabulary, row):
+            paying = payment_for(ledger, claim, run_id, plan_step)
     make_sure_it_belongs(known, "data", data.metadata.get("claim"))
     reader, words = _reader(row, source)
     labels = tuple(categories or ()) if row.task is Task.PRODUCT else MOODS
@@ -67,8 +76,9 @@ def dp_preprocess(
         if semantic is Semantic.USER_TIME:
             periods = blocks_of_rows(parquet.read_metadata(data.path))
         out = held_out(users, names, held_out_percent)
-        train, kept = (
-            examples_of(
+
+        def examples_for(reader: Reader, only: Mask) -> Examples:
+            return examples_of(
                 table,
                 row,
                 reader,
@@ -79,13 +89,32 @@ def dp_preprocess(
                 per_day=per_user_per_day or DEFAULT_PER_USER_PER_DAY,
                 per_user=per_user or DEFAULT_PER_USER,
             )
-            for only in (~out, out)
-        )
-        (training, held), vectors = _as_read(row, reader, train, kept)
+
+        train, chosen = examples_for(reader, ~out), None
+        if paying is not None:
+            assert isinstance(reader, Embeddings)
+            units = Units(train.rows, train.units.offsets)
+            chosen = choose_words(
+                table["text"], units, reader, paying.mechanism, size=vocabulary_size
+            )
+            reader = chosen.reader(reader)
+            words = reader.name
+            train = examples_for(reader, ~out)
+        (training, held), vectors = _as_read(row, reader, train, examples_for(reader, out))
     about = About(known.name, task, model, str(semantic), labels, words, source)
-    save_examples(examples.path, ReadyExamples(about, training, held, vectors))
+    ready = ReadyExamples(about, training, held, vectors)
+    if chosen is not None:
+        ready = replace(ready, spent=(chosen.spent.to_json(),), vocabulary=chosen.numbers)
+    save_examples(examples.path, ready)
     examples.metadata.update(claim=known.name, task=task, model=model, words=words)
     print(f"examples for {task} {model}, with {words}")
+
+
+def _is_private(vocabulary: str, row: Architecture) -> bool:
+    private = planning.check_vocabulary(vocabulary) == planning.PRIVATE
+    if private and row.kind is Kind.BERT:
+        raise Invalid(Reason.INVALID_REQUEST, "BERT has words of its own; none can be chosen")
+    return private
 
 
 def _reader(row: Architecture, source: str) -> tuple[Reader, str]:

@@ -57,6 +57,7 @@ def plan_training(
     delta: str = planning.DELTA,
     units: int = 0,
     epochs: int = 0,
+    vocabulary: str = planning.PUBLIC,
     shares: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """A plan for Allocate: what training and evaluating this model will run."""
@@ -77,7 +78,7 @@ def plan_training(
         units=units,
         epochs=epochs or row.epochs(semantic),
         delta=delta,
-        shares=shares or planning.SHARES,
+        shares=shares or planning.SHARES[planning.check_vocabulary(vocabulary)],
     )
     for step in plan.steps:
         said = (f"{key} {value}" for key, value in step.mechanism.to_json().items())

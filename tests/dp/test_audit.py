@@ -14,6 +14,7 @@ import torch
 from privatekube_kfp.accounting import DpSgd
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.sample import CATEGORIES, reviews
+from privatekube_kfp.dp.architectures import architecture
 from privatekube_kfp.dp.audit import (
     Audit,
     Run,
@@ -26,9 +27,10 @@ from privatekube_kfp.dp.audit import (
 )
 from privatekube_kfp.dp.embeddings import stand_in
 from privatekube_kfp.dp.examples import Examples, examples
-from privatekube_kfp.dp.models import architecture, build
+from privatekube_kfp.dp.models import build
+from privatekube_kfp.dp.planning import calibrated, schedule
 from privatekube_kfp.dp.randomness import seeded
-from privatekube_kfp.dp.training import LEARNING_RATES, Data, calibrated, schedule, train
+from privatekube_kfp.dp.training import LEARNING_RATES, Data, train
 from privatekube_kfp.ledger.streams import Semantic
 
 ROW = architecture("product", "linear")

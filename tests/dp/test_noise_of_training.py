@@ -35,23 +35,18 @@ from privatekube_kfp.core.budget import BASIC, Budget, renyi
 from privatekube_kfp.core.selection import Selection
 from privatekube_kfp.core.unlocking import AtOnce
 from privatekube_kfp.data.sample import CATEGORIES, reviews
+from privatekube_kfp.dp.architectures import architecture
 from privatekube_kfp.dp.contribution import unit_of
 from privatekube_kfp.dp.embeddings import stand_in
 from privatekube_kfp.dp.evaluation import evaluate
 from privatekube_kfp.dp.examples import Examples, examples
 from privatekube_kfp.dp.gradients import UnitGradients
-from privatekube_kfp.dp.models import Model, architecture, build
+from privatekube_kfp.dp.models import Model, build
 from privatekube_kfp.dp.noise import Kind, draw
+from privatekube_kfp.dp.planning import calibrated, schedule
 from privatekube_kfp.dp.randomness import Randomness, seeded
 from privatekube_kfp.dp.statistics import STATISTICS, calibrate, statistic
-from privatekube_kfp.dp.training import (
-    Data,
-    Diverged,
-    calibrated,
-    clipped_sum,
-    schedule,
-    train,
-)
+from privatekube_kfp.dp.training import Data, Diverged, clipped_sum, train
 from privatekube_kfp.dp.units import Units
 from privatekube_kfp.ledger.client import ClaimClient
 from privatekube_kfp.ledger.sqlite import SqliteLedger

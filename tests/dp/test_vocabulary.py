@@ -23,9 +23,9 @@ from privatekube_kfp.accounting import (
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.sample import CATEGORIES, reviews
 from privatekube_kfp.dp import vocabulary
+from privatekube_kfp.dp.architectures import architecture
 from privatekube_kfp.dp.embeddings import Embeddings, stand_in, stand_in_number
 from privatekube_kfp.dp.examples import examples, times_of
-from privatekube_kfp.dp.models import architecture
 from privatekube_kfp.dp.randomness import seeded
 from privatekube_kfp.dp.units import Units, numbered, units_of
 from privatekube_kfp.dp.vocabulary import (

@@ -254,6 +254,26 @@ def test_examples_of_each_model(shop, task, model):
         assert not ready.vectors[0].any()
 
 
+@pytest.mark.parametrize("kind", ["basic", "renyi"])
+def test_a_vocabulary_of_the_data_is_paid_for(world, kind):
+    shop = Shop(world, kind)
+    claim = shop.claim(vocabulary="private")
+    examples = shop.examples(claim, model="lstm", vocabulary="private", vocabulary_size=50)
+    ready = load_examples(examples.path)
+    assert len(ready.vectors) <= 51
+    assert "50 words chosen with differential privacy" in ready.about.words
+    assert [said["epsilon"] for said in ready.spent] == ["0.1"]
+    model, _ = shop.train(claim, examples)
+    assert load_model(model.path).vocabulary.tolist() == ready.vocabulary.tolist()
+    evaluation, spent = shop.evaluate(claim, examples, model)
+    shop.show(shop.spend(claim, amounts=spent, name="model"), model, evaluation)
+
+
+def test_a_vocabulary_that_nobody_has_paid_for(shop, fails):
+    sentence = fails(shop.examples, shop.claim(), vocabulary="private")
+    assert "has no step 'preprocess'; it has train, validate, evaluate" in sentence
+
+
 def test_user_time_units_are_told_by_the_blocks(world):
     table = Shop.table()
     one_user = table.set_column(0, "user", pa.array([SECRET] * len(table)))
@@ -311,6 +331,8 @@ def test_the_published_count_is_used_where_users_are_protected(world, fails):
         ({"source": "memory://nothing.txt"}, "cannot be read"),
         ({"model": "bert", "source": "no/such/directory/bert"}, "there is no BERT"),
         ({"model": "tree"}, "there is no model 'tree'"),
+        ({"vocabulary": "secret"}, "a vocabulary is public or private, not 'secret'"),
+        ({"model": "bert", "vocabulary": "private"}, "BERT has words of its own"),
     ],
 )
 def test_examples_that_cannot_be_made(shop, fails, said, sentence):
