@@ -8,13 +8,17 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help check test control-plane components bench clean lint
+.PHONY: help run check test control-plane components bench clean lint
 
 step = @echo "==> $(1)"
 
 help: ## Show this list
 	@echo "Usage: make <target> [PYTHON=python3.11]"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
+
+run: $(STAMP) ## Train a model with a privacy budget, from sample reviews to a report
+	$(call step,Product/LSTM: from sample reviews to a report. Two to three minutes)
+	@$(VENV)/bin/privatekube demo
 
 check: lint ## Format, lint, types, import contracts and fast tests; needs no server
 	$(call step,Fast tests)
@@ -40,7 +44,7 @@ bench: $(STAMP) control-plane ## Run the benchmarks
 
 clean: ## Remove the virtual environment, caches and build output
 	$(call step,Removing $(VENV) and caches and build output)
-	@rm -rf $(VENV) build dist *.egg-info .benchmarks .hypothesis
+	@rm -rf $(VENV) build dist privatekube-demo *.egg-info .benchmarks .hypothesis
 	@rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -23,6 +23,7 @@ from privatekube_kfp.cli.session import Session
 PROGRAM = "privatekube"
 
 _COMMANDS = {
+    "demo": "Train a model with a budget, on reviews that nobody wrote.",
     "stream": "Declare data streams and the guarantee to enforce on each.",
     "block": "Add blocks to a stream, and see where their budget is.",
     "ingest": "Bring tables into a stream's private blocks.",
@@ -30,6 +31,7 @@ _COMMANDS = {
     "ledger": "Check a ledger, and mend its clock.",
     "account": "Price a plan, and see how often it fits in one block.",
     "calibrate": "From noise to epsilon, and from epsilon to noise.",
+    "vectors": "Fetch real word vectors.",
     "sample": "Write reviews that nobody wrote, to try things with.",
     "lint": "Prove that a compiled pipeline keeps to the placement protocol.",
     "compile": "Compile pipelines to YAML, and check them.",

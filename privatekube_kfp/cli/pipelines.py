@@ -52,9 +52,12 @@ def in_a_sentence() -> Iterator[None]:
 
 
 def read_pipeline(path: Path, function: str | None) -> CompiledPipeline:
-    """A pipeline from its file, compiled if need be."""
+    """A pipeline from its file, compiled if need be; by its name, if it is in `pipelines/`."""
     from privatekube_kfp.local.compiling import load_pipeline
 
+    bundled = Path("pipelines", f"{path}.py")
+    if path.name == str(path) and not path.suffix and not path.exists() and bundled.exists():
+        path = bundled
     with in_a_sentence():
         return load_pipeline(path, function)
 

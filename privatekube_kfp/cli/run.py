@@ -110,9 +110,9 @@ def run(
     order = Order(compiled, given, place, address, source, declarations)
     with in_a_sentence(), Progress(verbose=verbose) as progress:
         ending = run_pipeline(order, progress)
-    _tell_why(ending)
+    tell_why(ending)
     session.answer(_document(place, ending), lambda: _summarize(place, ending))
-    _conclude(place, ending)
+    conclude(place, ending)
     return _code(ending)
 
 
@@ -177,7 +177,7 @@ def _artifacts(ending: Ending) -> list[dict[str, str]]:
 # For people
 
 
-def _tell_why(ending: Ending) -> None:
+def tell_why(ending: Ending) -> None:
     """The last that a failed task had to say."""
     task = ending.tasks.get(ending.problem.task or "") if ending.problem else None
     if task is not None and ending.interrupted_by is None:
@@ -235,7 +235,7 @@ def _near(path: str) -> str:
     return path
 
 
-def _conclude(folder: RunFolder, ending: Ending) -> None:
+def conclude(folder: RunFolder, ending: Ending) -> None:
     """The reason comes last, where people look."""
     for note in ending.notes:
         _complain(f"privatekube: run {folder.run}: {note}")

@@ -26,6 +26,7 @@ from privatekube_kfp.dp.training import Data
 # A unit is so many parts, which are whole numbers: their noise is drawn exactly.
 _PARTS = 1 << 20
 _ROWS_AT_ONCE = 1024
+_LAPLACE_95 = 3.0  # scales; Gaussian noise has less beyond so many of its own
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,14 @@ class Evaluation:
     right: float
     wrong: float
     spent: Mechanism
+    scale: float = 0.0
+    """Of the noise on each of the two."""
+
+    @property
+    def margin(self) -> float:
+        """About how far off the accuracy may be by the noise, in 95 of 100 runs; 1 is all."""
+        total = max(0.0, self.right) + max(0.0, self.wrong)
+        return min(1.0, _LAPLACE_95 * self.scale / total) if total else 1.0
 
     @property
     def accuracy(self) -> float | None:
@@ -53,12 +62,14 @@ def evaluate(
     sums = right, units * _PARTS - right
     match step:
         case Laplace() | PureEpsilon():
+            deviation = 1 / float(step.epsilon)
             scale = _PARTS / Fraction(step.epsilon)
             noisy = [part + rounded_laplace(scale, randomness.below) for part in sums]
         case Gaussian():
+            deviation = float(step.sigma)
             noise = randomness.normal(2) * (float(step.sigma) * _PARTS)
             noisy = [part + round(float(extra)) for part, extra in zip(sums, noise, strict=True)]
-    return Evaluation(noisy[0] / _PARTS, noisy[1] / _PARTS, step)
+    return Evaluation(noisy[0] / _PARTS, noisy[1] / _PARTS, step, deviation)
 
 
 def confusion(

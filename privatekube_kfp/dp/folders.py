@@ -80,6 +80,7 @@ class Point:
 
     epoch: float
     accuracy: float | None
+    margin: float
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from privatekube_kfp.steps.paying import (
 )
 from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
 
-_ACCURACY_AND_TABLE = (1, 3)
-"""How the step is divided: the table of labels has many cells to put noise on."""
+_ACCURACY_AND_TABLE = (1, 1)
+"""How the step is divided."""
 
 
 class ConfusionMatrix(Artifact, Protocol):
@@ -66,6 +66,7 @@ def dp_evaluate(
     said = {
         "claim": paying.claim.name,
         "accuracy": found.accuracy,
+        "margin": found.margin,
         "right": found.right,
         "wrong": found.wrong,
         "labels": list(ready.about.labels),
@@ -106,9 +107,18 @@ def show_model(
     _make_sure_it_paid(known, _price(mechanisms, accounting))
     table = [[max(0, round(cell)) for cell in row] for row in found["table"]]
     classification.log_confusion_matrix(found["labels"], table)
-    if found["accuracy"] is not None:
+    if found["accuracy"] is not None and found["margin"] < 1:
         metrics.metadata["accuracy"] = round(found["accuracy"], 4)
-    shown = ModelShown(trained, found["accuracy"], found["labels"], table, known, steps_of(known))
+        metrics.metadata["margin"] = round(found["margin"], 4)
+    shown = ModelShown(
+        trained,
+        found["accuracy"],
+        found["margin"],
+        found["labels"],
+        table,
+        known,
+        steps_of(known),
+    )
     Path(report.path).write_text(report_on_model(shown))
     print(f"{trained.about.task} {trained.about.model}: shown, for claim {known.name}")
 

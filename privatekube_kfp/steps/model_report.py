@@ -37,6 +37,7 @@ class ModelShown:
 
     model: ReadyModel
     accuracy: float | None
+    margin: float
     labels: Sequence[str]
     table: Sequence[Sequence[int]]
     claim: Claim
@@ -51,7 +52,7 @@ def report_on_model(shown: ModelShown) -> str:
     )
     parts = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="large">{_percent(shown.accuracy)}</p>',
+        f'<p class="large">{accuracy_in_words(shown.accuracy, shown.margin)}</p>',
         f"<p>of held-out {_HELD_OUT[about.semantic]} are told right: differentially private, like"
         " all on this page.</p>",
         *_curve(shown.model.curve),
@@ -69,24 +70,32 @@ def report_on_model(shown: ModelShown) -> str:
 _HELD_OUT = {"event": "reviews", "user": "users", "user-time": "users in a block"}
 
 
-def _percent(share: float | None) -> str:
-    return "not known" if share is None else f"{share:.1%}"
+def accuracy_in_words(accuracy: float | None, margin: float) -> str:
+    """Such as `61.3% (± 1.2)`: how far off it may be by its noise, in 95 of 100 runs."""
+    if accuracy is None or margin >= 1:
+        return "not known: too much noise for so few"
+    return f"{accuracy:.1%} (± {100 * margin:.1f})"
 
 
 def _curve(points: Sequence[Point]) -> list[str]:
     """Accuracy over epochs; nothing if nobody looked."""
-    known = [(point.epoch, point.accuracy) for point in points if point.accuracy is not None]
+    known = [
+        (point.epoch, point.accuracy, point.margin)
+        for point in points
+        if point.accuracy is not None and point.margin < 1
+    ]
     if not known:
         return []
-    last = max(epoch for epoch, _ in known)
+    last = max(epoch for epoch, _, _ in known)
     places = [
         (
             _EDGE + (_WIDTH - 2 * _EDGE) * epoch / last,
             _HEIGHT - _EDGE + (2 * _EDGE - _HEIGHT) * accuracy,
             epoch,
             accuracy,
+            margin,
         )
-        for epoch, accuracy in known
+        for epoch, accuracy, margin in known
     ]
     lines = [
         "<h2>Accuracy over epochs</h2>",
@@ -98,12 +107,12 @@ def _curve(points: Sequence[Point]) -> list[str]:
             f'<path d="M{_EDGE} {y:.1f}H{_WIDTH - _EDGE}" stroke="#e4e8ee"/>',
             f'<text x="{_EDGE - 6}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>',
         ]
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _, _ in places)
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y, *_ in places)
     lines.append(f'<polyline points="{path}" fill="none" stroke="#0b6e4f" stroke-width="2"/>')
-    for x, y, epoch, accuracy in places:
+    for x, y, epoch, accuracy, margin in places:
         lines += [
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#0b6e4f"><title>epoch {epoch:.1f}:'
-            f" {accuracy:.1%}</title></circle>",
+            f" {accuracy_in_words(accuracy, margin)}</title></circle>",
             f'<text x="{x:.1f}" y="{_HEIGHT - _EDGE + 16}" text-anchor="middle">{epoch:.0f}</text>',
         ]
     return [*lines, "</svg>"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from privatekube_kfp.accounting import DpSgd, Mechanism, Plan
 from privatekube_kfp.core.errors import Invalid, Reason
@@ -26,6 +27,7 @@ from privatekube_kfp.dp.folders import (
 from privatekube_kfp.dp.planning import Progress
 from privatekube_kfp.ledger.client import ClaimClient, raise_if_denied
 from privatekube_kfp.ledger.streams import Semantic
+from privatekube_kfp.steps.model_report import accuracy_in_words
 from privatekube_kfp.steps.paying import (
     Payment,
     make_sure_it_belongs,
@@ -35,6 +37,9 @@ from privatekube_kfp.steps.paying import (
     untold,
 )
 from privatekube_kfp.steps.run import Artifact, in_a_sentence, ledger_of_run
+
+if TYPE_CHECKING:
+    from privatekube_kfp.dp.evaluation import Evaluation
 
 _UNITS = {
     Semantic.EVENT: "reviews",
@@ -127,7 +132,7 @@ def dp_train(
         watching = Watching(
             step,
             _pay_for_looks(task, validate_step, looks, patience),
-            lambda part: evaluate(made, held_out, part).accuracy,
+            lambda part: evaluate(made, held_out, part),
             patience,
         )
         try:
@@ -234,7 +239,7 @@ class Watching:
     Args:
         step: What will be run.
         looks: What each look may cost; all are paid for.
-        accuracy: The accuracy right now, for a part of the budget.
+        evaluate: Evaluates the model as it is now, for a part of the budget.
         patience: Stop after so many looks that were no better than the best; 0 for never.
     """
 
@@ -242,14 +247,14 @@ class Watching:
         self,
         step: DpSgd,
         looks: Sequence[Mechanism] = (),
-        accuracy: Callable[[Mechanism], float | None] = lambda _: None,
+        evaluate: Callable[[Mechanism], Evaluation] | None = None,
         patience: int = 0,
     ) -> None:
         self.curve: list[Point] = []
         self._looks = {
             step.steps * (number + 1) // len(looks): look for number, look in enumerate(looks)
         }
-        self._accuracy = accuracy
+        self._evaluate = evaluate
         self._patience = patience
         self._shown = 0
 
@@ -264,9 +269,10 @@ class Watching:
         return self._should_stop()
 
     def _look(self, part: Mechanism, epoch: float) -> str:
-        accuracy = self._accuracy(part)
-        self.curve.append(Point(epoch, accuracy))
-        return "" if accuracy is None else f", accuracy about {accuracy:.1%}"
+        assert self._evaluate is not None, "looks need somebody who looks"
+        found = self._evaluate(part)
+        self.curve.append(Point(epoch, found.accuracy, found.margin))
+        return f", accuracy about {accuracy_in_words(found.accuracy, found.margin)}"
 
     def _should_stop(self) -> bool:
         seen = [point.accuracy or 0.0 for point in self.curve]

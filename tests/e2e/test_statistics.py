@@ -5,16 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from privatekube_kfp.accounting import Counter
-from privatekube_kfp.cli import main
-from privatekube_kfp.core.unlocking import ByPipelines
-from privatekube_kfp.data.ingest import ingest
 from privatekube_kfp.data.sample import CATEGORIES
-from privatekube_kfp.data.tables import Source
 from privatekube_kfp.dp.statistics import STATISTICS
-from privatekube_kfp.ledger.streams import Semantic, StreamSpec
-from privatekube_kfp.ledger.times import parse_time
+from privatekube_kfp.ledger.streams import Semantic
 from tests.e2e.conftest import TOP
+from tests.e2e.reviews import open_shop
 
 pytestmark = pytest.mark.slow
 ROWS = 12_345
@@ -28,27 +23,9 @@ AROUND = {
 TASKS = {"allocate", "download", "dp-statistic", "consume", "show-statistic", "upload", "release"}
 
 
-def open_shop(place, folder, *semantics):
-    """A few days of reviews, in a stream of each kind."""
-    table = folder / "reviews.parquet"
-    assert main(["sample", str(table), "--rows", str(ROWS), "--days", "4"]) == 0
-    for semantic in semantics:
-        name = "reviews" if semantic is Semantic.EVENT else semantic.value
-        counter = None if semantic is Semantic.EVENT else Counter("5", 64)
-        place.ledger.create_stream(
-            StreamSpec(*(name, "1000", "1e-7", ByPipelines(1)), semantic=semantic, counter=counter)
-        )
-        ingest(
-            *(place.ledger, name, [Source(table)], str(folder / "store" / name)),
-            start=parse_time("2018-01-01"),
-            until=parse_time("2018-01-05"),
-        )
-    return place
-
-
 @pytest.fixture
 def shop(on_a_file, tmp_path):
-    return open_shop(on_a_file, tmp_path, *Semantic)
+    return open_shop(on_a_file, tmp_path, ROWS, *Semantic)
 
 
 def run(shop, name, **arguments):
@@ -119,7 +96,7 @@ def test_a_statistic_that_cannot_be_computed_costs_nothing(shop):
 @pytest.mark.parametrize("name", ["reviews_total", "rating_mean"])
 def test_in_a_cluster(in_a_cluster, tmp_path, name):
     """The budget is that of a real API server and its scheduler."""
-    shop = open_shop(in_a_cluster, tmp_path, Semantic.EVENT)
+    shop = open_shop(in_a_cluster, tmp_path, ROWS, Semantic.EVENT)
     ended, published, shown = run(shop, name, epsilon="1")
     assert published["cost"] == ended.claim["consumed"][0]["budget"]
     assert shown["value"] == pytest.approx(AROUND[name], rel=0.1)
