@@ -197,7 +197,9 @@ def test_the_same_file_twice_adds_nothing(ledger, tmp_path, semantic):
     assert numbers(ledger) == told
 
 
-@pytest.mark.parametrize("semantic", SEMANTICS)
+@pytest.mark.parametrize(
+    "semantic", ["event", "user", pytest.param("user-time", marks=pytest.mark.slow)]
+)
 def test_day_by_day_is_the_same_as_all_at_once(tmp_path, semantic):
     rows = arrivals()
     once, daily = MemoryLedger(), MemoryLedger()

@@ -133,7 +133,9 @@ def kill_often(nursery, tmp_path, semantic, source, kills, **how):
     while len(interrupted) < kills:
         place.clear()
         for _ in range(5):
-            killed, doing = place.kill_after(rng.uniform(0.0, 1.0) * lasts)
+            # Sooner rather than later: whoever was killed before has less left to do, and would
+            # often be done first.
+            killed, doing = place.kill_after(rng.uniform(0.0, 1.0) ** 2 * lasts)
             if not killed:
                 break
             interrupted += doing
