@@ -1,5 +1,7 @@
 """The pipelines that train a model, from a table of reviews to what is published."""
 
+from pathlib import Path
+
 import pytest
 
 from privatekube_kfp.accounting import mechanism_from_json
