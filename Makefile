@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+KERAS_VENV := .venv-keras
+KERAS_STAMP := $(KERAS_VENV)/.installed
+PIP := -m pip install --disable-pip-version-check --progress-bar off
+dots := awk '/^ *(Collecting|Downloading|Building|Installing)/ { printf "."; fflush() } END { print "" }'
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run check test control-plane components bench clean lint
+.PHONY: help run check test control-plane keras components bench clean lint
 
 step = @echo "==> $(1)"
 
@@ -24,7 +28,7 @@ check: lint ## Format, lint, types, import contracts and fast tests; needs no se
 	$(call step,Fast tests)
 	@$(PY) -m pytest -q -n auto -m "not slow and not server" --hypothesis-profile=quick
 
-test: lint control-plane ## All that check does, then every test
+test: lint control-plane keras ## All that check does, then every test
 	$(call step,All tests that need no server)
 	@$(PY) -m pytest -q -n auto -m "not server"
 	$(call step,All tests on real Kubernetes API servers and a real Prometheus: some minutes)
@@ -34,6 +38,8 @@ control-plane: $(STAMP) ## Build the Kubernetes control plane of the tests into 
 	$(call step,Kubernetes control plane)
 	@$(PY) -m tests.kubernetes.control_plane build
 
+keras: $(KERAS_STAMP) ## Make the environment of its own that TensorFlow Privacy needs, once
+
 components: $(STAMP) ## Compile the Kubeflow components anew, after a change of the library
 	$(call step,Components)
 	@$(PY) components/compile.py
@@ -42,9 +48,9 @@ bench: $(STAMP) control-plane ## Run the benchmarks
 	$(call step,Benchmarks)
 	@$(PY) -m benchmarks
 
-clean: ## Remove the virtual environment, caches and build output
-	$(call step,Removing $(VENV) and caches and build output)
-	@rm -rf $(VENV) build dist privatekube-demo *.egg-info .benchmarks .hypothesis
+clean: ## Remove the virtual environments, caches and build output
+	$(call step,Removing $(VENV) and $(KERAS_VENV) and caches and build output)
+	@rm -rf $(VENV) $(KERAS_VENV) build dist *.egg-info .benchmarks .hypothesis
 	@rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
@@ -69,6 +75,15 @@ $(STAMP): setup.cfg pyproject.toml
 	$(call step,Making $(VENV) with $$("$(PYTHON)" -V))
 	@"$(PYTHON)" -m venv $(VENV)
 	$(call step,Installing PrivateKube and its tools into $(VENV): a minute the first time)
-	@$(PY) -m pip install --disable-pip-version-check --progress-bar off -e '.[dev]' \
-	  | awk '/^ *(Collecting|Downloading|Building|Installing)/ { printf "."; fflush() } END { print "" }'
+	@$(PY) $(PIP) -e '.[dev]' | $(dots)
+	@touch $@
+
+# TensorFlow and kfp want different protobufs. What runs a component needs none, so kfp comes
+# without what it depends on.
+$(KERAS_STAMP): setup.cfg pyproject.toml | $(STAMP)
+	$(call step,Making $(KERAS_VENV) with $$("$(PYTHON)" -V))
+	@"$(PYTHON)" -m venv $(KERAS_VENV)
+	$(call step,Installing PrivateKube and TensorFlow Privacy into $(KERAS_VENV): some minutes the first time)
+	@$(KERAS_VENV)/bin/python $(PIP) -e '.[keras]' | $(dots)
+	@$(KERAS_VENV)/bin/python $(PIP) --no-deps 'kfp>=2.17,<2.18' | $(dots)
 	@touch $@
