@@ -32,11 +32,9 @@ from privatekube_kfp.dp.embeddings import Embeddings, from_file, stand_in
 from privatekube_kfp.dp.evaluation import true_accuracy
 from privatekube_kfp.dp.examples import Examples, Reader, examples
 from privatekube_kfp.dp.models import Model, build
-from privatekube_kfp.dp.planning import calibrated, schedule
+from privatekube_kfp.dp.planning import CLIP, LEARNING_RATES, calibrated, schedule
 from privatekube_kfp.dp.randomness import seeded
 from privatekube_kfp.dp.training import (
-    CLIP,
-    LEARNING_RATES,
     PLAIN_LEARNING_RATES,
     Data,
     train,

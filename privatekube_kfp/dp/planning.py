@@ -22,7 +22,8 @@ from privatekube_kfp.accounting import (
     dp_sgd_noise,
 )
 from privatekube_kfp.core.budget import EPSILON_DIGITS, format_amount, parse_epsilon
-from privatekube_kfp.core.errors import Invalid, Reason
+from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.dp.architectures import Kind
 
 DELTA = "1e-9"
 TRAIN = "train"
@@ -36,7 +37,12 @@ SHARES = {
     PRIVATE: {PREPROCESS: "10", TRAIN: "70", VALIDATE: "10", EVALUATE: "10"},
 }
 """How a budget is divided, in percent."""
+CLIP = 1.0
+"""How long a unit's gradient may be."""
+# From a few tries each on sample reviews, which are nobody's. BERT: not tuned.
+LEARNING_RATES = {Kind.LINEAR: 0.02, Kind.FF: 0.003, Kind.LSTM: 0.003, Kind.BERT: 0.0005}
 _RATE_DIGITS = 9
+_LATER = 5
 
 
 @dataclass(frozen=True)
@@ -149,3 +155,29 @@ class Progress:
     step: int
     steps: int
     epoch: float
+
+
+class Diverged(PrivateKubeError):
+    """Weights are no numbers any more. The steps up to here are spent."""
+
+    def __init__(self, step: int, spent: DpSgd | None) -> None:
+        super().__init__(
+            Reason.INVALID_REQUEST,
+            f"training diverged at step {step}: the model's weights are no numbers any more; try"
+            " a smaller learning rate",
+        )
+        self.spent = spent
+
+
+def spent_after(step: DpSgd, taken: int) -> DpSgd | None:
+    """What was spent of a step of a plan, if so many of its steps were taken."""
+    return replace(step, steps=taken) if taken else None
+
+
+def share_in_mean(taken: int) -> float:
+    """What the weights after so many steps count for when they enter the mean of those before.
+
+    Later ones count more: the mean is of about the last sixth. How far training will go need not
+    be known, so whoever stops it early has a mean, too.
+    """
+    return (_LATER + 1) / (_LATER + taken)

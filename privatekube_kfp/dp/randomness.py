@@ -13,10 +13,13 @@ import os
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 _WHOLE = 1 << 64
 
@@ -36,14 +39,20 @@ class Randomness:
 
     def normal(self, count: int) -> torch.Tensor:
         """Gaussian noise of standard deviation 1, after Box and Muller."""
-        pairs = (count + 1) // 2
-        words = self._words(2 * pairs)
-        # From above 0 to 1, and its logarithm is finite. Torch is quicker than numpy here.
-        whole = ((words >> np.uint64(11)) + np.uint64(1)).astype(np.float64)
-        radius, angle = torch.from_numpy(whole).mul_(2.0**-53).view(2, pairs)
+        # Here, since TensorFlow's environment has no torch. Torch is quicker than numpy.
+        import torch
+
+        radius, angle = torch.from_numpy(self._uniform_pairs(count))
         radius = radius.log().mul_(-2).sqrt_()
         angle = angle * (2 * math.pi)
         return torch.cat([radius * angle.cos(), radius * angle.sin()])[:count]
+
+    def normal_array(self, count: int) -> npt.NDArray[np.float64]:
+        """The same noise, where there is no torch."""
+        radius, angle = self._uniform_pairs(count)
+        radius = np.sqrt(-2 * np.log(radius))
+        angle = angle * (2 * math.pi)
+        return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
     def below(self, limit: int) -> int:
         """A whole number from 0 to below the limit, each as likely."""
@@ -52,6 +61,14 @@ class Randomness:
             drawn = int.from_bytes(self._bytes_of((size + 7) // 8)) >> -size % 8
             if drawn < limit:
                 return drawn
+
+    def _uniform_pairs(self, count: int) -> npt.NDArray[np.float64]:
+        """For so many draws after Box and Muller: above 0 to 1, so that a logarithm is finite."""
+        pairs = (count + 1) // 2
+        words = self._words(2 * pairs)
+        whole = ((words >> np.uint64(11)) + np.uint64(1)).astype(np.float64)
+        whole *= 2.0**-53
+        return whole.reshape(2, pairs)
 
     def _words(self, count: int) -> npt.NDArray[np.uint64]:
         return np.frombuffer(self._bytes_of(8 * count), np.uint64)

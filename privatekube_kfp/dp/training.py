@@ -15,29 +15,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from privatekube_kfp.accounting import DpSgd
-from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.bounds import Ints
 from privatekube_kfp.dp.architectures import Kind
 from privatekube_kfp.dp.examples import Examples
 from privatekube_kfp.dp.gradients import Batch, UnitGradients, losses
 from privatekube_kfp.dp.models import Features, Model, seeded
-from privatekube_kfp.dp.planning import Progress
+from privatekube_kfp.dp.planning import CLIP, Diverged, Progress, share_in_mean, spent_after
 from privatekube_kfp.dp.randomness import Randomness
 from privatekube_kfp.dp.units import Units
 
-CLIP = 1.0
-# From a few tries each on sample reviews, which are nobody's. BERT: not tuned.
-LEARNING_RATES = {Kind.LINEAR: 0.02, Kind.FF: 0.003, Kind.LSTM: 0.003, Kind.BERT: 0.0005}
 PLAIN_LEARNING_RATES = {Kind.LINEAR: 0.01, Kind.FF: 0.001, Kind.LSTM: 0.005, Kind.BERT: 0.0005}
 PLAIN_BATCH = 256
-_LATER = 5
 _ROWS_AT_ONCE = 2048
 _ROWS_AT_ONCE_BY_OPACUS = 32
 
@@ -51,18 +47,6 @@ class Trained:
 
     steps: int
     spent: DpSgd | None
-
-
-class Diverged(PrivateKubeError):
-    """Weights are no numbers any more. The steps up to here are spent."""
-
-    def __init__(self, step: int, spent: DpSgd | None) -> None:
-        super().__init__(
-            Reason.INVALID_REQUEST,
-            f"training diverged at step {step}: the model's weights are no numbers any more; try"
-            " a smaller learning rate",
-        )
-        self.spent = spent
 
 
 @dataclass(frozen=True)
@@ -101,7 +85,7 @@ def train(
         model: Its trainable parameters are changed.
         data: What to train on; units of the stream's semantic.
         step: Noise multiplier, sample rate and how many steps; its price is what this may spend.
-        learning_rate: Of AdamW; `LEARNING_RATES` has one that does for each kind of model.
+        learning_rate: Of AdamW; `planning` has one that does for each kind of model.
         clip: The longest that a unit's gradient may be.
         randomness: The operating system's unless given; a seeded one is for tests.
         progress: Told after each step; training stops early if it answers true. It must decide by
@@ -132,7 +116,7 @@ def train(
             optimizer.step()
             # 4. What is no number stays so: say it now, not after all of the budget.
             if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
-                raise Diverged(taken, _spent(step, taken))
+                raise Diverged(taken, spent_after(step, taken))
             average.add(taken)
             # 5. The model is the mean of its weights over the later part of what was run.
             average.swap()
@@ -143,7 +127,7 @@ def train(
         gradients.close()
         optimizer.zero_grad()
         model.eval()
-    return Trained(taken, _spent(step, taken))
+    return Trained(taken, spent_after(step, taken))
 
 
 def clipped_sum(gradients: UnitGradients, data: Data, chosen: Ints) -> list[Tensor]:
@@ -168,17 +152,14 @@ def with_noise(total: list[Tensor], deviation: float, randomness: Randomness) ->
 
 
 class _Average:
-    """A mean of all weights so far, in which later ones count more: about the last sixth.
-
-    How far training will go need not be known, so whoever stops it early has a mean, too.
-    """
+    """The mean of all weights so far (see `share_in_mean`)."""
 
     def __init__(self, parameters: list[nn.Parameter]) -> None:
         self._parameters = parameters
         self._mean = [parameter.detach().clone() for parameter in parameters]
 
     def add(self, taken: int) -> None:
-        share = (_LATER + 1) / (_LATER + taken)
+        share = share_in_mean(taken)
         for mean, parameter in zip(self._mean, self._parameters, strict=True):
             mean.lerp_(parameter.detach(), share)
 
@@ -193,10 +174,6 @@ def _in_parts(units: Units, chosen: Ints, most: int) -> Iterator[Ints]:
     sizes = units.offsets[chosen + 1] - units.offsets[chosen]
     parts = (np.cumsum(sizes) - sizes) // most
     yield from np.split(chosen, np.flatnonzero(np.diff(parts)) + 1)
-
-
-def _spent(step: DpSgd, taken: int) -> DpSgd | None:
-    return replace(step, steps=taken) if taken else None
 
 
 # Without privacy

@@ -120,7 +120,7 @@ def dp_train(
     from privatekube_kfp.dp.evaluation import evaluate
     from privatekube_kfp.dp.models import trainable_parameters
     from privatekube_kfp.dp.restoring import data_for, model_for, weights_of
-    from privatekube_kfp.dp.training import LEARNING_RATES, Diverged, train
+    from privatekube_kfp.dp.training import train
 
     task = begin(claim, examples, run_id=run_id, plan_step=plan_step, units=units, epochs=epochs)
     about, step = task.ready.about, task.step
@@ -140,10 +140,10 @@ def dp_train(
                 made,
                 data,
                 step,
-                learning_rate=learning_rate or LEARNING_RATES[about.architecture.kind],
+                learning_rate=learning_rate or planning.LEARNING_RATES[about.architecture.kind],
                 progress=watching,
             )
-        except Diverged as failure:
+        except planning.Diverged as failure:
             pay_for_failure(task, failure.spent)
             raise
     return task.end(

@@ -28,9 +28,9 @@ from privatekube_kfp.dp.audit import (
 from privatekube_kfp.dp.embeddings import stand_in
 from privatekube_kfp.dp.examples import Examples, examples
 from privatekube_kfp.dp.models import build
-from privatekube_kfp.dp.planning import calibrated, schedule
+from privatekube_kfp.dp.planning import LEARNING_RATES, calibrated, schedule
 from privatekube_kfp.dp.randomness import seeded
-from privatekube_kfp.dp.training import LEARNING_RATES, Data, train
+from privatekube_kfp.dp.training import Data, train
 from privatekube_kfp.ledger.streams import Semantic
 
 ROW = architecture("product", "linear")

@@ -43,10 +43,10 @@ from privatekube_kfp.dp.examples import Examples, examples
 from privatekube_kfp.dp.gradients import UnitGradients
 from privatekube_kfp.dp.models import Model, build
 from privatekube_kfp.dp.noise import Kind, draw
-from privatekube_kfp.dp.planning import calibrated, schedule
+from privatekube_kfp.dp.planning import Diverged, calibrated, schedule
 from privatekube_kfp.dp.randomness import Randomness, seeded
 from privatekube_kfp.dp.statistics import STATISTICS, calibrate, statistic
-from privatekube_kfp.dp.training import Data, Diverged, clipped_sum, train
+from privatekube_kfp.dp.training import Data, clipped_sum, train
 from privatekube_kfp.dp.units import Units
 from privatekube_kfp.ledger.client import ClaimClient
 from privatekube_kfp.ledger.sqlite import SqliteLedger

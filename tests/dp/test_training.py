@@ -28,11 +28,17 @@ from privatekube_kfp.dp.evaluation import evaluate, true_accuracy
 from privatekube_kfp.dp.examples import Examples, examples
 from privatekube_kfp.dp.gradients import UnitGradients
 from privatekube_kfp.dp.models import Model, build
-from privatekube_kfp.dp.planning import Progress, Schedule, calibrated, schedule, training_of
+from privatekube_kfp.dp.planning import (
+    Diverged,
+    Progress,
+    Schedule,
+    calibrated,
+    schedule,
+    training_of,
+)
 from privatekube_kfp.dp.randomness import Randomness, seeded
 from privatekube_kfp.dp.training import (
     Data,
-    Diverged,
     clipped_sum,
     train,
     train_without_privacy,
