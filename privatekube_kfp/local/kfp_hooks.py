@@ -10,6 +10,7 @@ done in the worker only, a process that runs one pipeline and ends. What is diff
   before it left, and where tasks share a component, which a compiled pipeline may have them do,
   they overwrite each other's artifacts. What is charged to one claim could then be made from the
   data of another.
+* A task of an image whose packages cannot be here runs in another Python (see `interpreters`).
 * A task that kfp cannot even start fails, as it would on a cluster, so that exit handlers run.
 * A condition or a loop over one of several named outputs finds it, and an optional parameter of a
   pipeline may be left out; kfp takes the first for false and breaks on the others.
@@ -21,6 +22,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ from kfp.local import (
 from kfp.local.orchestrator import orchestrator_utils, task_executor, task_spec_utils
 
 from privatekube_kfp.local.folder import RunFolder, file_name
+from privatekube_kfp.local.interpreters import python_of
 from privatekube_kfp.local.journal import Journal, OutputGone, Outputs
 from privatekube_kfp.roles import ROLE_VARIABLE, Role, roles_in_source
 
@@ -50,10 +53,11 @@ _WRAPPER = re.compile(r"(exit-handler|condition|condition-branches)-\d+")
 
 @dataclass
 class _Execution:
-    """A task that runs: where it is in the pipeline, what it is called, how often it was tried."""
+    """A task that runs: where in the pipeline, what it is called, in what, how often tried."""
 
     path: str
     label: str
+    python: str = sys.executable
     attempts: int = 0
 
 
@@ -88,6 +92,11 @@ class Hooks:
             ),
             (task_spec_utils, "get_nested_pipeline_resource_name", _nested_path),
             (subprocess_task_handler, "run_local_subprocess", self._run_command),
+            (
+                subprocess_task_handler,
+                "replace_python_executable",
+                self._in_its_python(subprocess_task_handler.replace_python_executable),
+            ),
             (io.IOStore, "get_parent_input", _or_task_output(io.IOStore.get_parent_input)),
         ):
             if not hasattr(module, name):
@@ -118,12 +127,14 @@ class Hooks:
         inputs = orchestrator_utils.OrchestratorUtils.make_task_arguments(spec.inputs, store)
         upstream_failed = any(_failed(store, name) for name in spec.dependent_tasks)
         # A release acts on what is held now, and what runs in spite of a failure on the failure.
-        repeated = upstream_failed or _releases(given["executors"][component.executor_label])
+        executor = given["executors"][component.executor_label]
+        repeated = upstream_failed or _releases(executor)
         if not repeated:
             known = self._journal.find(task.path, inputs)
             if known is not None:
                 self._tell("cached", task, **_described(component, known))
                 return known, status.Status.SUCCESS
+        task.python = python_of(executor.container.image)
         self._tell("started", task)
         outputs, result = self._execute(**{**given, "unique_pipeline_id": self._folder.run})
         if result is not status.Status.SUCCESS:
@@ -174,6 +185,12 @@ class Hooks:
         if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
             self._say(task, "the task was killed (SIGKILL): often it is out of memory")
         return code
+
+    def _in_its_python(self, replace: Callable[..., list[str]]) -> Callable[..., list[str]]:
+        def command(full_command: list[str], new_executable: str) -> list[str]:
+            return replace(full_command, self._here.task.python)
+
+        return command
 
     # What is told of it
 

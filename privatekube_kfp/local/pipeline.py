@@ -111,9 +111,18 @@ class CompiledPipeline:
     @property
     def asks_for_budget(self) -> bool:
         """Whether a task of it is an Allocate of ours."""
-        executors = self.spec["deploymentSpec"].get("executors", {}).values()
-        commands = (each.get("container", {}).get("command", ()) for each in executors)
+        commands = (container.get("command", ()) for container in self._containers)
         return any(Role.ALLOCATE in roles_in_source(command) for command in commands)
+
+    @property
+    def images(self) -> set[str]:
+        """What its tasks run in."""
+        return {str(container.get("image", "")) for container in self._containers}
+
+    @property
+    def _containers(self) -> list[Mapping[str, Any]]:
+        executors = self.spec["deploymentSpec"].get("executors", {}).values()
+        return [each.get("container", {}) for each in executors]
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:

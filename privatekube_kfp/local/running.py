@@ -25,6 +25,7 @@ from privatekube_kfp.ledger.opening import LEDGER_VARIABLE, open_ledger
 from privatekube_kfp.local.budget import give_back, is_hopeless
 from privatekube_kfp.local.errors import PipelineError
 from privatekube_kfp.local.folder import Record, RunFolder, State, now
+from privatekube_kfp.local.interpreters import check_interpreters
 from privatekube_kfp.local.lease import kept_alive
 from privatekube_kfp.local.logs import last_lines
 from privatekube_kfp.local.pipeline import CompiledPipeline
@@ -94,6 +95,7 @@ class Watcher(Protocol):
 
 def run_pipeline(order: Order, watcher: Watcher) -> Ending:
     """Run a pipeline, or go on with a run that was cut short; returns when all of it has ended."""
+    check_interpreters(order.pipeline.images)
     folder = order.folder
     folder.make()
     with folder.locked() as lock:

@@ -24,6 +24,7 @@ def test_kfp_still_calls_what_we_replace() -> None:
         },
         task_spec_utils.get_nested_pipeline_resource_name: {"task_name", "pipeline_resource_name"},
         subprocess_task_handler.run_local_subprocess: {"full_command", "env_vars"},
+        subprocess_task_handler.replace_python_executable: {"full_command", "new_executable"},
         io.IOStore.get_parent_input: {"self", "key"},
     }  # fmt: skip
     for function, parameters in replaced.items():
