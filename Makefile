@@ -5,6 +5,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 KERAS_VENV := .venv-keras
 KERAS_STAMP := $(KERAS_VENV)/.installed
+KERAS_PYTHON ?= $(shell command -v python3.11 || echo "$(PYTHON)")
 PIP := -m pip install --disable-pip-version-check --progress-bar off
 dots := awk '/^ *(Collecting|Downloading|Building|Installing)/ { printf "."; fflush() } END { print "" }'
 
@@ -81,8 +82,10 @@ $(STAMP): setup.cfg pyproject.toml
 # TensorFlow and kfp want different protobufs. What runs a component needs none, so kfp comes
 # without what it depends on.
 $(KERAS_STAMP): setup.cfg pyproject.toml | $(STAMP)
-	$(call step,Making $(KERAS_VENV) with $$("$(PYTHON)" -V))
-	@"$(PYTHON)" -m venv $(KERAS_VENV)
+	@"$(KERAS_PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
+	  echo "TensorFlow 2.15 needs Python 3.11, but '$(KERAS_PYTHON)' is $$("$(KERAS_PYTHON)" -V 2>&1). Name one: make keras KERAS_PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(call step,Making $(KERAS_VENV) with $$("$(KERAS_PYTHON)" -V))
+	@"$(KERAS_PYTHON)" -m venv $(KERAS_VENV)
 	$(call step,Installing PrivateKube and TensorFlow Privacy into $(KERAS_VENV): some minutes the first time)
 	@$(KERAS_VENV)/bin/python $(PIP) -e '.[keras]' | $(dots)
 	@$(KERAS_VENV)/bin/python $(PIP) --no-deps 'kfp>=2.17,<2.18' | $(dots)
