@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         dp_evaluate,
         dp_preprocess,
         dp_train,
+        dp_train_keras,
         plan_training,
         show_model,
     )
@@ -43,6 +44,7 @@ _HOMES = {
     "dp_evaluate": "training",
     "dp_preprocess": "training",
     "dp_train": "training",
+    "dp_train_keras": "training",
     "plan_training": "training",
     "show_model": "training",
 }
@@ -61,6 +63,7 @@ __all__ = [
     "dp_preprocess",
     "dp_statistic",
     "dp_train",
+    "dp_train_keras",
     "ingest",
     "plan_training",
     "privacy_budget",

@@ -21,6 +21,8 @@ from privatekube_kfp.roles import RUN_ID
 
 IMAGE = f"privatekube/python:{__version__}"
 """Where the components run. `kfp.local` wants the word python in the name."""
+KERAS_IMAGE = f"privatekube/keras:{__version__}"
+"""Where TensorFlow Privacy runs, which cannot be in one image with the others' packages."""
 
 
 class ProtocolComponent(python_component.PythonComponent):
@@ -37,9 +39,9 @@ class ProtocolComponent(python_component.PythonComponent):
         return task
 
 
-def protocol_component(function: Callable[..., Any]) -> ProtocolComponent:
+def protocol_component(function: Callable[..., Any], image: str = IMAGE) -> ProtocolComponent:
     """Makes a component of a function whose first input is the run's id."""
-    made = dsl.component(function, base_image=IMAGE, install_kfp_package=False)
+    made = dsl.component(function, base_image=image, install_kfp_package=False)
     component = ProtocolComponent(made.component_spec, made.python_func)
     component.__doc__ = inspect.getdoc(function)
     return component

@@ -6,12 +6,13 @@ As with statistics, those that compute show nothing; `show_model` does, and take
 # No `from __future__ import annotations`: Kubeflow reads the annotations as objects, and of those
 # that may be None only `Optional`.
 # ruff: noqa: UP045
+from functools import partial
 from typing import NamedTuple, Optional
 
 from kfp.dsl import HTML, Artifact, ClassificationMetrics, Dataset, Input, Metrics, Model, Output
 
 from privatekube_kfp.components.artifacts import PrivacyClaim
-from privatekube_kfp.components.protocol import protocol_component
+from privatekube_kfp.components.protocol import KERAS_IMAGE, protocol_component
 
 
 @protocol_component
@@ -177,6 +178,55 @@ def dp_train(
             validate_step=validate_step,
             looks=looks,
             patience=patience,
+            learning_rate=learning_rate,
+            units=units,
+            epochs=epochs,
+            seed=seed,
+        ),
+    )
+
+
+@partial(protocol_component, image=KERAS_IMAGE)
+def dp_train_keras(
+    run_id: str,
+    claim: Input[PrivacyClaim],
+    examples: Input[Dataset],
+    model: Output[Model],
+    step: str = "train",
+    learning_rate: float = 0.0,
+    units: int = 0,
+    epochs: int = 0,
+    seed: int = 0,
+) -> NamedTuple("Outputs", [("spent", list)]):  # type: ignore[valid-type]
+    """Trains a linear or ff model with TensorFlow Privacy, as dp_train does with PyTorch.
+
+    The same plan pays for it, and dp_evaluate reads its model like any other. It does not look at
+    the accuracy on the way.
+
+    Args:
+        run_id: The run that the claim belongs to: dsl.PIPELINE_JOB_ID_PLACEHOLDER, alone.
+        claim: The claim, from Allocate.
+        examples: What to train on, from dp_preprocess.
+        step: The step of the plan that pays for it: dp-sgd, or epsilon-delta.
+        learning_rate: Of AdamW; 0 for one that does for the model.
+        units: With an epsilon-delta step: about how many there are of what is protected.
+        epochs: With an epsilon-delta step: how often each is seen; 0 for what is good.
+        seed: Of the weights to begin with. It is not the noise's, which nobody can foretell.
+
+    Returns:
+        model: Its weights, what it is and what it cost. Consume before it is let out.
+        spent: What was run on the data so far, for Consume.
+    """
+    # privatekube.io/role: compute
+    from privatekube_kfp.steps.keras_training import dp_train_keras as train
+
+    return (
+        train(
+            claim,
+            examples,
+            model,
+            run_id=run_id,
+            plan_step=step,
             learning_rate=learning_rate,
             units=units,
             epochs=epochs,

@@ -22,6 +22,7 @@ NAMES = (
     "dp_preprocess",
     "dp_statistic",
     "dp_train",
+    "dp_train_keras",
     "ingest",
     "plan_training",
     "release",
