@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from privatekube_kfp.accounting import (
     DEFAULT_ORDERS,
@@ -120,17 +122,27 @@ def test_progress_is_told_after_each_step() -> None:
 
 @pytest.mark.parametrize("stopped", [1, 3, 5])
 def test_what_comes_out_is_a_mean_of_the_weights_in_which_later_ones_count_more(stopped) -> None:
-    model, seen = _model(), []
+    model, seen, looks = _model(), [], []
+
+    def weights() -> Tensor:
+        return model.trainable()[0].detach().double().clone()
 
     def look(progress: Progress) -> bool:
-        seen.append(model.trainable()[0].detach().double().clone())
+        looks.append(weights())
         return progress.step == stopped
 
     data = Data.of(model, _examples(50))
-    train(model, data, STEP, learning_rate=0.01, randomness=seeded(0), progress=look)
-    counts = [math.comb(step + 4, 5) for step in range(1, stopped + 1)]
-    expected = sum(count * weight for count, weight in zip(counts, seen, strict=True)) / sum(counts)
-    torch.testing.assert_close(model.trainable()[0].detach().double(), expected)
+    watching = register_optimizer_step_post_hook(lambda *_: seen.append(weights()))
+    try:
+        train(model, data, STEP, learning_rate=0.01, randomness=seeded(0), progress=look)
+    finally:
+        watching.remove()
+    assert len(seen) == stopped
+    for step, looked in enumerate(looks, start=1):
+        counts = [math.comb(earlier + 4, 5) for earlier in range(1, step + 1)]
+        expected = sum(count * weight for count, weight in zip(counts, seen[:step], strict=True))
+        torch.testing.assert_close(looked, expected / sum(counts))
+    assert torch.equal(weights(), looks[-1])
 
 
 def test_a_step_of_a_plan_says_how_to_train() -> None:
