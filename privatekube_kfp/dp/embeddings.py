@@ -112,10 +112,10 @@ def from_file(path: str | Path, *, size: int = SIZE, centred: bool = True) -> Em
 
 
 def from_arrays(name: str, words: Sequence[str], vectors: Vectors) -> Embeddings:
-    """Vectors that were read elsewhere, a row for each word."""
+    """Vectors that were read elsewhere, a row for each word, the most frequent first; centred."""
     numbers = {word: number for number, word in enumerate(words, start=1)}
     padded = np.concatenate([np.zeros((1, vectors.shape[1]), np.float32), vectors])
-    return Embeddings(f"{name} ({len(words)} words)", padded, _Listed(numbers))
+    return Embeddings(f"{name} ({len(words)} words)", _centred(padded), _Listed(numbers))
 
 
 def _read(name: str, lines: Iterable[bytes], size: int) -> tuple[dict[str, int], Vectors]:

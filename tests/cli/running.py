@@ -63,7 +63,7 @@ def in_own_process(
         env=environment(),
         text=True,
         capture_output=True,
-        timeout=180,
+        timeout=600,
         check=False,
         **options,
     )
