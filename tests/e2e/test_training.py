@@ -51,8 +51,9 @@ def test_each(on_a_file, tmp_path, name):
 
 @pytest.mark.parametrize("semantic", [Semantic.USER, Semantic.USER_TIME])
 def test_users(on_a_file, tmp_path, semantic):
-    shop = open_shop(on_a_file, tmp_path, ROWS, semantic)
-    run(shop, "product_linear", stream=semantic.value, epsilon="90")
+    """So many that there are groups of users."""
+    shop = open_shop(on_a_file, tmp_path, 12_345, semantic)
+    run(shop, "product_linear", stream=semantic.value, epsilon="90", units=5_000)
     assert load_model(tmp_path / "published" / "product_linear").about.semantic == semantic
 
 
