@@ -35,7 +35,7 @@ _WEEKS = 4
 _CAPACITY = "10"
 _RUNS = 10
 _BAR = 24
-_EPOCHS_WITHOUT_PRIVACY = 8
+_EPOCHS_WITHOUT_PRIVACY = 5
 
 
 @click.command(short_help="Train a model with a budget, on reviews that nobody wrote.")

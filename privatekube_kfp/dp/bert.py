@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+from transformers.utils import logging
 
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.bounds import Ints
@@ -142,6 +143,7 @@ def from_hub(row: Architecture, repository: str, *, seed: int = 0) -> tuple[Bert
 def _pretrained(
     row: Architecture, where: str, name: str, seed: int, *, local_files_only: bool
 ) -> tuple[Bert, Wordpieces]:
+    logging.disable_progress_bar()
     try:
         encoder = AutoModel.from_pretrained(
             where,

@@ -32,7 +32,7 @@ from privatekube_kfp.dp.planning import CLIP, Diverged, Progress, share_in_mean,
 from privatekube_kfp.dp.randomness import Randomness
 from privatekube_kfp.dp.units import Units
 
-PLAIN_LEARNING_RATES = {Kind.LINEAR: 0.01, Kind.FF: 0.001, Kind.LSTM: 0.005, Kind.BERT: 0.0005}
+PLAIN_LEARNING_RATES = {Kind.LINEAR: 0.01, Kind.FF: 0.001, Kind.LSTM: 0.001, Kind.BERT: 0.0005}
 PLAIN_BATCH = 256
 _ROWS_AT_ONCE = 2048
 _ROWS_AT_ONCE_BY_OPACUS = 32
