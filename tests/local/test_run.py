@@ -461,3 +461,19 @@ def test_what_a_pipeline_file_prints_is_not_in_the_document(world: World) -> Non
     assert json.loads(result.stdout)["state"] == "Succeeded"
     assert "hello from the file" in result.stderr
     assert "Warning" not in result.stderr
+
+
+def test_a_pipeline_by_its_name(world: World) -> None:
+    """What is in `pipelines/` needs neither the folder nor the ending."""
+    text = """
+    @dsl.pipeline(name="{0}")
+    def pipeline():
+        tick(file="{0}")
+    """
+    (world.folder / "pipelines").mkdir()
+    world.write(text.format("bundled"), "pipelines/mine.py")
+    assert world.cli("run", "mine", "--run-id", "a").code == 0
+    assert (world.folder / "bundled").exists()
+    refused = world.cli("run", "yours", "--run-id", "b")
+    assert refused.code == 2
+    assert "yours" in refused.err
