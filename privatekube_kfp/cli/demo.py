@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from privatekube_kfp.cli.errors import DONE, REFUSED, needing_pyarrow
+from privatekube_kfp.cli.errors import DONE, REFUSED, Failure, needing_pyarrow
 from privatekube_kfp.cli.options import json_option
 from privatekube_kfp.cli.output import print_facts, print_table, say
 from privatekube_kfp.cli.pipelines import in_a_sentence, read_pipeline
@@ -64,7 +64,9 @@ def demo(session: Session, folder: Path, rows: int, epochs: int, quiet: bool) ->
       privatekube demo --folder /tmp/demo --rows 5000 --epochs 3
     """
     if not _PIPELINE.exists():
-        raise click.UsageError(f"There is no {_PIPELINE} here: run it from the top of a checkout.")
+        raise Failure(
+            "MissingPipeline", f"there is no {_PIPELINE} here: run it from the top of a checkout"
+        )
     place = folder.resolve()
     place.mkdir(parents=True, exist_ok=True)
     address = f"sqlite:///{place}/ledger.db"

@@ -19,9 +19,10 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1d2733; max-width: 46em; margin: 2em auto;
        padding: 0 1em; }
 h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.1em; margin-top: 2em; }
-.large { font-size: 3em; font-weight: 600; color: #0b6e4f; }
+.large { font-size: 3em; font-weight: 600; color: #0b6e4f; margin: .2em 0; line-height: 1.2; }
 .quiet { color: #667; }
-table { border-collapse: collapse; } td, th { padding: .25em .7em; text-align: right; }
+table { border-collapse: collapse; margin: 1em 0; }
+td, th { padding: .25em .7em; text-align: right; }
 td:first-child, th:first-child { text-align: left; } tr + tr { border-top: 1px solid #e4e8ee; }
 .bar { display: inline-block; width: 12em; height: .8em; background: #e4e8ee; }
 .bar i { display: block; height: 100%; background: #c8553d; }
