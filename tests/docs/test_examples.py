@@ -28,7 +28,10 @@ _CHANGES = [
     (re.compile(r": done in \d+\.\d s"), ": done in 0.1 s"),
     (re.compile(r"^(METRIC +|TASK +METRIC +)VALUE$", re.MULTILINE), "METRIC VALUE"),
     (re.compile(r"^-?\d+\.\d minutes$", re.MULTILINE), "NOISY minutes"),
-    (re.compile(r"^(show-statistic +\w+ +)-?\d+\.\d+$", re.MULTILINE), "show-statistic NOISY"),
+    (re.compile(r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun) -?\d+$", re.MULTILINE), r"\1 NOISY"),
+    (re.compile(r"^(show-\w+ +\w+ +)-?\d+(\.\d+)?$", re.MULTILINE), "show NOISY"),
+    (re.compile(r"accuracy about \d+\.\d% \(± \d+\.\d\)"), "accuracy about NOISY"),
+    (re.compile(r"^(\w+\.yaml):\d+:", re.MULTILINE), r"\1:LINE:"),
 ]
 _FILE = re.compile(r"\A# (\w+\.py)\n")
 """The first line of a block that is a file of the page's sessions."""
