@@ -2,21 +2,12 @@
 
 from kfp import dsl
 
-from privatekube_kfp.components import (
-    dp_evaluate,
-    dp_preprocess,
-    dp_train_keras,
-    plan_training,
-    privacy_budget,
-    show_model,
-)
+from privatekube_kfp.components import dp_train_keras, training_budget
 
 CATEGORIES = [
     *("apps", "automotive", "beauty", "books", "electronics", "food"),
     *("games", "garden", "music", "office", "toys"),
 ]
-
-
 SHARES = {"train": "90", "evaluate": "10"}  # percent of epsilon: it has no looks on the way
 
 
@@ -32,30 +23,21 @@ def product_linear_keras(
     words: str = "",
     uri: str = "published/product_linear_keras",
 ):
-    plan = plan_training(
+    with training_budget(
+        "product",
+        "linear",
         stream=stream,
-        task="product",
-        model="linear",
         epsilon=epsilon,
         delta=delta,
+        last_blocks=last_blocks,
         units=units,
         epochs=epochs,
         shares=SHARES,
-    )
-    with privacy_budget(stream=stream, plan=plan.output, last_blocks=last_blocks) as budget:
+    ) as budget:
         reviews = budget.download()
-        examples = dp_preprocess(
-            claim=budget.claim,
-            data=reviews.outputs["data"],
-            task="product",
-            model="linear",
-            categories=categories,
-            words=words,
-        ).output
-        model = dp_train_keras(claim=budget.claim, examples=examples).outputs["model"]
-        evaluated = dp_evaluate(claim=budget.claim, examples=examples, model=model)
-        paid = budget.consume(amounts=evaluated.outputs["spent"], name="model")
-        show_model(
-            claim=paid.outputs["consumed"], model=model, evaluation=evaluated.outputs["evaluation"]
-        )
+        examples = budget.preprocess(reviews, words=words, categories=categories)
+        model = budget.train(examples, dp_train_keras)
+        evaluated = budget.evaluate(examples, model)
+        budget.consume(evaluated)
+        budget.show(model, evaluated)
         budget.upload(model, uri=uri)

@@ -2,14 +2,7 @@
 
 from kfp import dsl
 
-from privatekube_kfp.components import (
-    dp_evaluate,
-    dp_preprocess,
-    dp_train,
-    plan_training,
-    privacy_budget,
-    show_model,
-)
+from privatekube_kfp.components import training_budget
 
 CATEGORIES = [
     *("apps", "automotive", "beauty", "books", "electronics", "food"),
@@ -30,31 +23,21 @@ def product_lstm(
     vocabulary: str = "public",
     uri: str = "published/product_lstm",
 ):
-    plan = plan_training(
+    with training_budget(
+        "product",
+        "lstm",
         stream=stream,
-        task="product",
-        model="lstm",
         epsilon=epsilon,
         delta=delta,
+        last_blocks=last_blocks,
         units=units,
         epochs=epochs,
         vocabulary=vocabulary,
-    )
-    with privacy_budget(stream=stream, plan=plan.output, last_blocks=last_blocks) as budget:
+    ) as budget:
         reviews = budget.download()
-        examples = dp_preprocess(
-            claim=budget.claim,
-            data=reviews.outputs["data"],
-            task="product",
-            model="lstm",
-            categories=categories,
-            words=words,
-            vocabulary=vocabulary,
-        ).output
-        model = dp_train(claim=budget.claim, examples=examples).outputs["model"]
-        evaluated = dp_evaluate(claim=budget.claim, examples=examples, model=model)
-        paid = budget.consume(amounts=evaluated.outputs["spent"], name="model")
-        show_model(
-            claim=paid.outputs["consumed"], model=model, evaluation=evaluated.outputs["evaluation"]
-        )
+        examples = budget.preprocess(reviews, words=words, categories=categories)
+        model = budget.train(examples)
+        evaluated = budget.evaluate(examples, model)
+        budget.consume(evaluated)
+        budget.show(model, evaluated)
         budget.upload(model, uri=uri)

@@ -2,14 +2,7 @@
 
 from kfp import dsl
 
-from privatekube_kfp.components import (
-    dp_evaluate,
-    dp_preprocess,
-    dp_train_keras,
-    plan_training,
-    privacy_budget,
-    show_model,
-)
+from privatekube_kfp.components import dp_train_keras, training_budget
 
 SHARES = {"train": "90", "evaluate": "10"}  # percent of epsilon: it has no looks on the way
 
@@ -25,29 +18,21 @@ def sentiment_ff_keras(
     words: str = "",
     uri: str = "published/sentiment_ff_keras",
 ):
-    plan = plan_training(
+    with training_budget(
+        "sentiment",
+        "ff",
         stream=stream,
-        task="sentiment",
-        model="ff",
         epsilon=epsilon,
         delta=delta,
+        last_blocks=last_blocks,
         units=units,
         epochs=epochs,
         shares=SHARES,
-    )
-    with privacy_budget(stream=stream, plan=plan.output, last_blocks=last_blocks) as budget:
+    ) as budget:
         reviews = budget.download()
-        examples = dp_preprocess(
-            claim=budget.claim,
-            data=reviews.outputs["data"],
-            task="sentiment",
-            model="ff",
-            words=words,
-        ).output
-        model = dp_train_keras(claim=budget.claim, examples=examples).outputs["model"]
-        evaluated = dp_evaluate(claim=budget.claim, examples=examples, model=model)
-        paid = budget.consume(amounts=evaluated.outputs["spent"], name="model")
-        show_model(
-            claim=paid.outputs["consumed"], model=model, evaluation=evaluated.outputs["evaluation"]
-        )
+        examples = budget.preprocess(reviews, words=words)
+        model = budget.train(examples, dp_train_keras)
+        evaluated = budget.evaluate(examples, model)
+        budget.consume(evaluated)
+        budget.show(model, evaluated)
         budget.upload(model, uri=uri)

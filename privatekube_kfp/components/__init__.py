@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from privatekube_kfp.components.artifacts import PrivacyClaim
-    from privatekube_kfp.components.authoring import PrivacyBudget, TaskSettings, privacy_budget
+    from privatekube_kfp.components.authoring import (
+        PrivacyBudget,
+        TaskSettings,
+        TrainingBudget,
+        privacy_budget,
+        training_budget,
+    )
     from privatekube_kfp.components.ingesting import ingest
     from privatekube_kfp.components.protocol import allocate, consume, download, release, upload
     from privatekube_kfp.components.roles import as_compute, as_sink, as_source
@@ -29,7 +35,9 @@ _HOMES = {
     "PrivacyClaim": "artifacts",
     "PrivacyBudget": "authoring",
     "TaskSettings": "authoring",
+    "TrainingBudget": "authoring",
     "privacy_budget": "authoring",
+    "training_budget": "authoring",
     "ingest": "ingesting",
     "allocate": "protocol",
     "consume": "protocol",
@@ -53,6 +61,7 @@ __all__ = [
     "PrivacyBudget",
     "PrivacyClaim",
     "TaskSettings",
+    "TrainingBudget",
     "allocate",
     "as_compute",
     "as_sink",
@@ -70,6 +79,7 @@ __all__ = [
     "release",
     "show_model",
     "show_statistic",
+    "training_budget",
     "upload",
 ]
 

@@ -1,4 +1,4 @@
-"""`privacy_budget`: a pipeline with its budget, hardly longer than one without."""
+"""`privacy_budget` and `training_budget`: a pipeline hardly longer than one without a budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from kfp import dsl
 
-from privatekube_kfp.components import protocol
+from privatekube_kfp.components import protocol, training
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,17 @@ class PrivacyBudget:
         self._consumed = task.outputs["consumed"]
         return task
 
+    @property
+    def consumed(self) -> Any:
+        """The claim as the last `consume` left it: what a sink takes."""
+        if self._consumed is None:
+            raise ValueError("nothing is consumed yet: call consume() before anything is let out")
+        return self._consumed
+
     def upload(self, artifact: Any, uri: Any) -> dsl.PipelineTask:
         """Lets a result out, once the last `consume` has succeeded."""
-        if self._consumed is None:
-            raise ValueError("nothing is consumed yet: call consume() before upload()")
         return self._settings.apply(
-            protocol.upload(claim=self._consumed, artifact=artifact, uri=uri)
+            protocol.upload(claim=self.consumed, artifact=artifact, uri=uri)
         )
 
     def another(self, *, claim_name: str, **asked: Any) -> PrivacyBudget:
@@ -111,6 +116,103 @@ def privacy_budget(
     with dsl.ExitHandler(give_back, name="privacy-budget") as inside:
         yield PrivacyBudget(settings, asked)
     _turn_caching_off(inside)
+
+
+class TrainingBudget:
+    """The budget of a pipeline that trains one model: the steps of its plan, each as a task."""
+
+    def __init__(self, budget: PrivacyBudget, **model: Any) -> None:
+        self._budget = budget
+        self._model = model
+        self.claim = budget.claim
+
+    def download(self) -> dsl.PipelineTask:
+        """Reads the bound blocks."""
+        return self._budget.download()
+
+    def preprocess(self, data: dsl.PipelineTask, **more: Any) -> Any:
+        """The examples of what was downloaded; see `dp_preprocess` for what can be said."""
+        said = {**self._model, **more}
+        task = training.dp_preprocess(claim=self.claim, data=data.outputs["data"], **said)
+        return task.outputs["examples"]
+
+    def train(self, examples: Any, component: Any = None, **more: Any) -> Any:
+        """The model, trained by `dp_train` or by another component that takes the same."""
+        train = component or training.dp_train
+        return train(claim=self.claim, examples=examples, **more).outputs["model"]
+
+    def evaluate(self, examples: Any, model: Any) -> dsl.PipelineTask:
+        """How good it is; knows all that was spent up to there."""
+        return training.dp_evaluate(claim=self.claim, examples=examples, model=model)
+
+    def consume(self, evaluated: dsl.PipelineTask) -> dsl.PipelineTask:
+        """Spends what training and evaluation have used."""
+        return self._budget.consume(amounts=evaluated.outputs["spent"], name="model")
+
+    def show(self, model: Any, evaluated: dsl.PipelineTask) -> dsl.PipelineTask:
+        """Metrics and a report, once `consume` has succeeded."""
+        return training.show_model(
+            claim=self._budget.consumed, model=model, evaluation=evaluated.outputs["evaluation"]
+        )
+
+    def upload(self, model: Any, uri: Any) -> dsl.PipelineTask:
+        """Lets the model out, once `consume` has succeeded."""
+        return self._budget.upload(model, uri=uri)
+
+
+@contextmanager
+def training_budget(
+    task: str,
+    model: str,
+    *,
+    stream: Any,
+    epsilon: Any,
+    delta: Any = "1e-9",
+    units: Any = 0,
+    epochs: Any = 0,
+    vocabulary: Any = "public",
+    shares: Mapping[str, str] | None = None,
+    settings: TaskSettings | None = None,
+    **asked: Any,
+) -> Iterator[TrainingBudget]:
+    """Plans the training of a model, and allocates a budget for it as `privacy_budget` does.
+
+        with training_budget("product", "lstm", stream="reviews", epsilon="1", last_blocks=30,
+                             units=20_000) as budget:
+            examples = budget.preprocess(budget.download(), categories=CATEGORIES)
+            model = budget.train(examples)
+            evaluated = budget.evaluate(examples, model)
+            budget.consume(evaluated)
+            budget.show(model, evaluated)
+            budget.upload(model, uri="s3://models/latest")
+
+    Args:
+        task: product or sentiment.
+        model: linear, ff, lstm or bert.
+        stream: The stream whose blocks are asked for.
+        epsilon: What all of it may spend.
+        delta: The delta of training.
+        units: About how many there are of what is protected; see `plan_training`.
+        epochs: How often each is seen; 0 for as often as is good for the model.
+        vocabulary: public, or private for words that are chosen from the data, and paid for.
+        shares: How epsilon is divided among the steps, in percent.
+        settings: How the protocol's tasks run on a cluster.
+        **asked: Which blocks: see the component `allocate`.
+    """
+    divided = {} if shares is None else {"shares": dict(shares)}
+    plan = training.plan_training(
+        stream=stream,
+        task=task,
+        model=model,
+        epsilon=epsilon,
+        delta=delta,
+        units=units,
+        epochs=epochs,
+        vocabulary=vocabulary,
+        **divided,
+    )
+    with privacy_budget(settings=settings, stream=stream, plan=plan.output, **asked) as budget:
+        yield TrainingBudget(budget, task=task, model=model, vocabulary=vocabulary)
 
 
 def _turn_caching_off(group: Any) -> None:

@@ -7,8 +7,13 @@ from kfp import dsl
 from kfp.dsl import Dataset, Input, Model, Output
 
 from privatekube_kfp import components
-from privatekube_kfp.components import TaskSettings, privacy_budget
-from privatekube_kfp.components.protocol import IMAGE
+from privatekube_kfp.components import (
+    TaskSettings,
+    dp_train_keras,
+    privacy_budget,
+    training_budget,
+)
+from privatekube_kfp.components.protocol import IMAGE, KERAS_IMAGE
 from privatekube_kfp.roles import ROLE_VARIABLE, RUN_ID
 
 
@@ -255,3 +260,57 @@ def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'alocate'"):
         _ = components.alocate
     assert set(dir(components)) == set(components.__all__)
+
+
+def trained(component=None, shares=None):
+    @dsl.pipeline(name="trained")
+    def pipeline(epsilon: str = "1"):
+        with training_budget(
+            "sentiment", "ff", stream="reviews", epsilon=epsilon, last_blocks=2, shares=shares
+        ) as budget:
+            examples = budget.preprocess(budget.download(), words="stand-in")
+            model = budget.train(examples, component)
+            evaluated = budget.evaluate(examples, model)
+            budget.consume(evaluated)
+            budget.show(model, evaluated)
+            budget.upload(model, uri="s3://models/latest")
+
+    return pipeline
+
+
+def test_a_training_is_planned_before_it_is_allocated(compiled):
+    pipeline, _ = compiled(trained(shares={"train": "90", "evaluate": "10"}))
+    assert set(pipeline["root"]["dag"]["tasks"]) == {"plan-training", "exit-handler-1", "release"}
+    found = tasks(pipeline)
+    said = found["plan-training"]["inputs"]["parameters"]
+    assert said["shares"]["runtimeValue"]["constant"] == {"train": "90", "evaluate": "10"}
+    assert found["dp-train"]["inputs"]["artifacts"]["examples"] == {
+        "taskOutputArtifact": {"producerTask": "dp-preprocess", "outputArtifactKey": "examples"}
+    }
+    amounts = found["consume"]["inputs"]["parameters"]["amounts"]["taskOutputParameter"]
+    assert amounts == {"producerTask": "dp-evaluate", "outputParameterKey": "spent"}
+    for sink in ("show-model", "upload"):
+        claim = found[sink]["inputs"]["artifacts"]["claim"]["taskOutputArtifact"]
+        assert claim == {"producerTask": "consume", "outputArtifactKey": "consumed"}
+    cached = [name for name, task in found.items() if task.get("cachingOptions")]
+    assert [name for name in cached if found[name]["cachingOptions"].get("enableCache")] == []
+
+
+def test_another_trainer(compiled):
+    pipeline, _ = compiled(trained(dp_train_keras))
+    assert "dp-train" not in tasks(pipeline)
+    executors = pipeline["deploymentSpec"]["executors"]
+    assert executors["exec-dp-train-keras"]["container"]["image"] == KERAS_IMAGE
+
+
+def test_nothing_is_shown_before_it_is_consumed():
+    with pytest.raises(ValueError, match="call consume\\(\\) before"):
+
+        @dsl.pipeline(name="hasty")
+        def pipeline():
+            with training_budget(
+                "product", "linear", stream="reviews", epsilon="1", last_blocks=1
+            ) as budget:
+                examples = budget.preprocess(budget.download())
+                model = budget.train(examples)
+                budget.show(model, budget.evaluate(examples, model))
