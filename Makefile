@@ -27,11 +27,11 @@ run: $(STAMP) ## Train a model with a privacy budget, from sample reviews to a r
 
 check: lint ## Format, lint, types, import contracts and fast tests; needs no server
 	$(call step,Fast tests)
-	@$(PY) -m pytest -q -n auto -m "not slow and not server" --hypothesis-profile=quick
+	@$(PY) -m pytest -q -n auto --dist worksteal -m "not slow and not server" --hypothesis-profile=quick
 
 test: lint control-plane keras ## All that check does, then every test
 	$(call step,All tests that need no server)
-	@$(PY) -m pytest -q -n auto -m "not server"
+	@$(PY) -m pytest -q -n auto --dist worksteal -m "not server"
 	$(call step,All tests on real Kubernetes API servers and a real Prometheus: some minutes)
 	@$(PY) -m pytest -q -m server -n auto --maxprocesses=4 --dist loadfile
 
