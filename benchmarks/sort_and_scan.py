@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.workload import BLOCKS, PIPELINES, Stream
 from privatekube_kfp.core.budget import Budget
-from privatekube_kfp.core.policy import POLICIES, exact_share
+from privatekube_kfp.core.policy import POLICIES, Asked, exact_share
 from privatekube_kfp.core.unlocking import unlocked_amount
 
 Entry = tuple[tuple[int, ...], int]
@@ -52,7 +52,8 @@ class SortAndScan:
             self._share[budget] = exact_share(budget.amounts, self._capacity)
         blocks = slice(first, last)
         self._claims[claim] = self._columns[budget], blocks
-        insort(self._order, (POLICIES["dpf"].rank({self._share[budget]: last - first}), claim))
+        asked = Asked({self._share[budget]: last - first})
+        insort(self._order, (POLICIES["dpf"].rank(asked), claim))
         return blocks
 
     def arrive(self, claim: int) -> list[int]:

@@ -157,6 +157,10 @@ class BlockTable:
             opened=opened,
         )
 
+    def room(self, places: Places) -> Ints:
+        """What is unlocked and not spent, per component and block, to read."""
+        return columns_at(self._room, places)
+
     def have_room(self, places: Places, demands: Ints) -> Bools:
         """Whether each of these blocks has room for its demand."""
         return self._enough(columns_at(self._room, places) >= demands)

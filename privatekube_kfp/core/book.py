@@ -14,6 +14,7 @@ from privatekube_kfp.core.budget import Budget
 from privatekube_kfp.core.claim import Claim, Kind, Request, Response
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.core.per_block import NOTHING, PerBlock
+from privatekube_kfp.core.policy import check_weighs
 from privatekube_kfp.core.pool import BlockBudget, Pool, Refusal
 from privatekube_kfp.core.selection import Selection
 from privatekube_kfp.core.stream import Block, BlockPhase, Stream
@@ -135,9 +136,10 @@ class Book:
         return Refusal(claim, Reason.WAITING_FOR_ALLOCATE, message)
 
     def check_request(self, request: Request) -> None:
-        """Refuse a demand that is none; `submit` does it too."""
+        """Refuse a demand that is none, and a weight for nothing; `submit` does it too."""
         if request.kind is not Kind.ALLOCATE:
             return
+        check_weighs(self.stream.policy, request.weight)
         for _, budget in request.steps:
             if budget.accounting != self.stream.accounting or min(budget.amounts) < 0:
                 raise TypeError(f"{budget} is no demand on stream {self.stream.name}")
@@ -208,6 +210,7 @@ class Book:
             arrival=request.arrival,
             deadline=request.deadline,
             unlocks=unlocks,
+            weight=request.weight,
         )
 
     def _consume(self, claim: Claim, request: Request, now: int) -> None:

@@ -47,6 +47,7 @@ class Request:
     steps: tuple[tuple[str, Budget], ...] = ()
     arrival: int = 0
     deadline: int | None = None
+    weight: int = 1
     # Consume: a step of the plan, or an amount; all that is left if neither.
     step: str | None = None
     amount: Budget | None = None

@@ -48,3 +48,9 @@ class LazyHeap(ABC, Generic[K, T]):
         """Take off the head, which `head` has just shown to be live."""
         self.live -= 1
         return heapq.heappop(self._entries)[2]
+
+    def empty(self) -> list[T]:
+        """Take all live items out, in no order."""
+        items = [item for _, _, item in self._entries if self._is_live(item)]
+        self._entries, self.live = [], 0
+        return items

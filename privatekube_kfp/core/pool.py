@@ -11,7 +11,8 @@ This grants what sorting all waiting claims and trying each would grant: within 
 lower what is unlocked, so a claim stopped by a block that gained nothing cannot run.
 
 To read on: `block_table` holds where the budget is, `watch` whom to look at when a block gains,
-`asking` whom to refuse when a block can no longer serve them.
+`packing` who goes first where a policy packs, `asking` whom to refuse when a block can no longer
+serve them.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
+from privatekube_kfp.core import packing
 from privatekube_kfp.core.asking import Asking
 from privatekube_kfp.core.block_table import BlockBudget, BlockTable
 from privatekube_kfp.core.budget import Accounting, Budget
 from privatekube_kfp.core.errors import Reason
 from privatekube_kfp.core.lazy_heap import LazyHeap
 from privatekube_kfp.core.per_block import PerBlock
-from privatekube_kfp.core.policy import Policy, Rank
+from privatekube_kfp.core.policy import Asked, Policy, Rank, check_weighs
 from privatekube_kfp.core.unlocking import ByTime, Unlocking
 from privatekube_kfp.core.waiter import Curve, Curves, Part, Waiter, as_column
 from privatekube_kfp.core.watch import Bucket, Watch
@@ -49,6 +52,10 @@ class Outcome:
 
     grants: tuple[str, ...]
     refusals: tuple[Refusal, ...]
+
+
+_Candidate = tuple[Rank, int, Bucket | Waiter]
+"""A claim, or a bucket of claims, that may run in this pass, behind its rank and arrival."""
 
 
 class _Deadlines(LazyHeap[int, Waiter]):
@@ -138,11 +145,13 @@ class Pool:
         arrival: int,
         deadline: int | None = None,
         unlocks: Iterable[str] | None = None,
+        weight: int = 1,
     ) -> None:
         """A claim asks for budget. `unlocks`: the blocks it is new to (all, unless told).
 
         `arrival` orders claims of equal rank and must be unique among those waiting.
         """
+        check_weighs(self._policy, weight)
         if claim in self._waiters:
             raise ValueError(f"claim {claim} is already waiting")
         if len(demand.groups) > 1 and len(set(demand.blocks)) != len(demand.blocks):
@@ -150,7 +159,7 @@ class Pool:
         opens = None if unlocks is None else self._blocks.places(tuple(unlocks))
         asked = [(budget, self._blocks.places(names)) for budget, names in demand.groups]
         parts = tuple((self._curves.take(budget), places) for budget, places in asked)
-        waiter = Waiter(claim, parts, self._rank(parts), arrival, deadline)
+        waiter = Waiter(claim, parts, weight, self._rank(parts, weight), arrival, deadline)
         self._waiters[claim] = waiter
         self._asking.add(waiter)
         if deadline is not None:
@@ -223,31 +232,53 @@ class Pool:
         # 2. Refuse whoever's time was up before now.
         self._refuse_overdue(now - 1)
         # 3. Collect whom the changes since the last pass may let run.
-        candidates: list[tuple[Rank, int, Bucket | Waiter]] = [
-            (waiter.rank, waiter.arrival, waiter) for waiter in self._newcomers if waiter.waiting
-        ]
-        self._newcomers.clear()
+        candidates = [_turn_of_one(waiter) for waiter in self._newcomers if waiter.waiting]
         candidates += [_turn_of(bucket) for bucket in self._watch.runnable()]
-        heapq.heapify(candidates)
+        self._newcomers.clear()
         # 4. Grant in the policy's order whatever fits; watch the rest at a block that stops it.
+        grants = self._grant_by_rank(candidates)
+        # 5. Those whom the policy packs come after them.
+        grants += self._grant_by_packing(candidates)
+        # 6. Refuse whoever's time is up now.
+        self._refuse_overdue(now)
+        refusals, self._refusals = tuple(self._refusals), []
+        return Outcome(tuple(grants), refusals)
+
+    def _grant_by_rank(self, candidates: list[_Candidate]) -> list[str]:
+        """Try the candidates in order, up to those who are packed; these are left in the list."""
+        packs_from = self._policy.packs_from
         grants: list[str] = []
-        while candidates:
+        heapq.heapify(candidates)
+        while candidates and (packs_from is None or candidates[0][0] < packs_from):
             item = heapq.heappop(candidates)[2]
             waiter = item if isinstance(item, Waiter) else self._watch.next_in(item)
             if waiter is None:
                 continue
-            stopped_at = self._stopped_at(waiter)
-            if stopped_at is None:
-                self._grant(waiter)
+            if self._granted(waiter):
                 grants.append(waiter.id)
-            else:
-                self._watch.add(waiter, *stopped_at)
             if isinstance(item, Bucket) and item.live:
                 heapq.heappush(candidates, _turn_of(item))
-        # 5. Refuse whoever's time is up now.
-        self._refuse_overdue(now)
-        refusals, self._refusals = tuple(self._refusals), []
-        return Outcome(tuple(grants), refusals)
+        return grants
+
+    def _grant_by_packing(self, candidates: list[_Candidate]) -> list[str]:
+        """Try all candidates, ranked anew after every few grants: each changes what packs best.
+
+        Whoever does not fit cannot run in this pass any more, since grants only lower the room.
+        """
+        waiting: list[Waiter] = []
+        for _, _, item in candidates:
+            waiting += [item] if isinstance(item, Waiter) else self._watch.all_in(item)
+        if not waiting:
+            return []
+        table = packing.Packing(self._blocks, waiting)
+        left, grants = list(range(len(waiting))), []
+        while left:
+            turns = iter(table.in_turn(left))
+            granted = (number for number in turns if self._granted(table.waiters[number]))
+            few = islice(granted, packing.GRANTS_PER_RANKING)
+            grants += [table.waiters[number].id for number in few]
+            left = list(turns)
+        return grants
 
     def _stopped_at(self, waiter: Waiter) -> tuple[int, Part] | None:
         """A block without room for what the claim asks of it, if there is one."""
@@ -257,10 +288,16 @@ class Pool:
                 return place, (curve, places)
         return None
 
-    def _grant(self, waiter: Waiter) -> None:
+    def _granted(self, waiter: Waiter) -> bool:
+        """Grant the claim what it asks for if that fits; else watch it at a block that stops it."""
+        stopped_at = self._stopped_at(waiter)
+        if stopped_at is not None:
+            self._watch.add(waiter, *stopped_at)
+            return False
         for curve, places in waiter.parts:
             self._blocks.allocate(places, curve.column)
         self._remove(waiter)
+        return True
 
     def _remove(self, waiter: Waiter) -> None:
         del self._waiters[waiter.id]
@@ -272,13 +309,15 @@ class Pool:
         for curve, _ in waiter.parts:
             self._curves.give_back(curve)
 
-    def _rank(self, parts: tuple[Part, ...]) -> Rank:
+    def _rank(self, parts: tuple[Part, ...], weight: int) -> Rank:
         shares: dict[int, int] = {}
+        fair = True
         for curve, places in parts:
             for capacity, blocks in self._blocks.capacities_at(places):
                 share = curve.share_of(capacity)
                 shares[share] = shares.get(share, 0) + blocks
-        return self._policy.rank(shares)
+                fair = fair and curve.is_fair(capacity, self._blocks)
+        return self._policy.rank(Asked(shares, weight, fair))
 
     # Refusing
 
@@ -336,7 +375,11 @@ class Pool:
         return f"block {name}: {label} {asked} asked, {has} {what}"
 
 
-def _turn_of(bucket: Bucket) -> tuple[Rank, int, Bucket | Waiter]:
+def _turn_of_one(waiter: Waiter) -> _Candidate:
+    return waiter.rank, waiter.arrival, waiter
+
+
+def _turn_of(bucket: Bucket) -> _Candidate:
     """When a bucket is due: at its best claim's turn."""
     head = bucket.head()
     assert head is not None

@@ -11,6 +11,7 @@ from privatekube_kfp.core.exact_sums import MAX_ADDEND, Ints, Places
 from privatekube_kfp.core.policy import Rank, exact_share
 
 if TYPE_CHECKING:
+    from privatekube_kfp.core.block_table import BlockTable
     from privatekube_kfp.core.watch import Bucket
 
 
@@ -26,19 +27,34 @@ class Curve:
     out, kept and tested once per curve and not once per claim.
     """
 
-    __slots__ = ("_shares", "amounts", "column", "users")
+    __slots__ = ("_fair", "_shares", "amounts", "column", "users")
 
     def __init__(self, budget: Budget) -> None:
         self.amounts = budget.amounts
         self.column = as_column(budget)
         self.users = 0
         self._shares: dict[tuple[int, ...], int] = {}
+        self._fair: dict[tuple[int, ...], bool] = {}
 
     def share_of(self, capacity: tuple[int, ...]) -> int:
         share = self._shares.get(capacity)
         if share is None:
             share = self._shares[capacity] = exact_share(self.amounts, capacity)
         return share
+
+    def is_fair(self, capacity: tuple[int, ...], blocks: BlockTable) -> bool:
+        """Whether it asks of a block of this capacity for its fair share at most, at every order.
+
+        A block grants from an order of positive capacity, or under Basic from all components.
+        """
+        fair = self._fair.get(capacity)
+        if fair is None:
+            fair = self._fair[capacity] = all(
+                d <= c // blocks.shares
+                for d, c in zip(self.amounts, capacity, strict=True)
+                if c > 0 or not blocks.any_order
+            )
+        return fair
 
 
 class Curves:
@@ -68,13 +84,20 @@ Part = tuple[Curve, Places]
 class Waiter:
     """A claim that waits: what it asks for, its turn, and the bucket it is watched in."""
 
-    __slots__ = ("arrival", "bucket", "deadline", "id", "parts", "rank", "waiting")
+    __slots__ = ("arrival", "bucket", "deadline", "id", "parts", "rank", "waiting", "weight")
 
     def __init__(
-        self, id: str, parts: tuple[Part, ...], rank: Rank, arrival: int, deadline: int | None
+        self,
+        id: str,
+        parts: tuple[Part, ...],
+        weight: int,
+        rank: Rank,
+        arrival: int,
+        deadline: int | None,
     ) -> None:
         self.id = id
         self.parts = parts
+        self.weight = weight
         self.rank = rank
         self.arrival = arrival
         self.deadline = deadline

@@ -139,6 +139,16 @@ class Watch:
             self._forget(bucket)
         return waiter
 
+    def all_in(self, bucket: Bucket) -> list[Waiter]:
+        """Take out all claims of a runnable bucket; hang it up if its core has no room left."""
+        if not self._has_room(bucket):
+            return []
+        waiters = bucket.empty()
+        for waiter in waiters:
+            waiter.bucket = None
+        self._forget(bucket)
+        return waiters
+
     def next_tick(self, interval: int) -> int | None:
         """When time alone, at one share per interval, could first let somebody run."""
         blocks = self._blocks

@@ -116,7 +116,10 @@ def test_a_mechanism_that_is_none(unchanged, option, value, problem):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (("--policy", "lifo"), "'lifo' is not one of 'dpf', 'fcfs'"),
+        (
+            ("--policy", "lifo"),
+            "'lifo' is not one of 'dpf', 'fcfs', 'weighted-dpf', 'dpack', 'fair-first'",
+        ),
         (("--semantic", "row"), "'row' is not one of 'event', 'user', 'user-time'"),
         (("--accounting", "zcdp"), "'zcdp' is not one of 'basic', 'renyi'"),
         (("--conversion", "magic"), "unknown conversion 'magic'; known are classic and weighted"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from privatekube_kfp.core import asking, lazy_heap
+from privatekube_kfp.core import asking, lazy_heap, packing
 from privatekube_kfp.core.budget import BASIC, INFINITE, renyi
 from privatekube_kfp.core.per_block import PerBlock
 from privatekube_kfp.core.policy import POLICIES
@@ -18,8 +18,8 @@ from tests.often import times
 RENYI = renyi(["2", "4", "8"])
 every_kind = pytest.mark.parametrize(
     ("accounting", "policy"),
-    [(BASIC, "dpf"), (BASIC, "fcfs"), (RENYI, "dpf"), (RENYI, "fcfs")],
-    ids=["basic-dpf", "basic-fcfs", "renyi-dpf", "renyi-fcfs"],
+    [(accounting, policy) for accounting in (BASIC, RENYI) for policy in POLICIES],
+    ids=[f"{accounting}-{policy}" for accounting in ("basic", "renyi") for policy in POLICIES],
 )
 
 
@@ -30,6 +30,7 @@ def _small_scale():
         patch.setattr(asking, "_STRETCH_BITS", 1)
         patch.setattr(asking, "SLACK", 0)
         patch.setattr(lazy_heap, "SLACK", 0)
+        patch.setattr(packing, "GRANTS_PER_RANKING", 2)
         yield
 
 

@@ -41,13 +41,13 @@ class Walk:
         self.pool = self.new_pool()
         self.oracle = Oracle(
             any_order=accounting.is_renyi,
-            fcfs=policy == "fcfs",
+            policy=policy,
             shares=self.unlocking.shares,
             interval=self.unlocking.interval if isinstance(self.unlocking, ByTime) else None,
             at_once=isinstance(self.unlocking, AtOnce),
         )
         self.now, self.arrivals = 0, 0
-        self.records = {}  # claim -> demand, arrival, deadline
+        self.records = {}  # claim -> demand, arrival, deadline, weight
         self.held = {}  # granted claim -> what it still holds
         self.sizes = [self.capacity() for _ in range(self.choose.of((1, 1, 2, 3)))]
         self.few = [self.amounts() for _ in range(self.choose.between(0, 3))]
@@ -128,16 +128,18 @@ class Walk:
         claim = f"c{len(self.records)}"
         deadline = None if self.choose.below(4) else self.now + self.choose.below(30)
         unlocks = list(demand) if self.choose.below(6) else list(demand)[1:]
+        weight = self.choose.of((1, 1, 2, 3, 1000)) if self.policy.weighs else 1
         self.arrivals += 1
-        self.records[claim] = demand, self.arrivals, deadline
+        self.records[claim] = demand, self.arrivals, deadline, weight
         self.pool.arrive(
             claim,
             self.budgets(demand),
             arrival=self.arrivals,
             deadline=deadline,
             unlocks=None if len(unlocks) == len(demand) else unlocks,
+            weight=weight,
         )
-        self.oracle.arrive(claim, demand, self.arrivals, deadline, unlocks)
+        self.oracle.arrive(claim, demand, self.arrivals, deadline, unlocks, weight)
 
     def arrive_in_numbers(self):
         demand = self.demand()
@@ -152,11 +154,20 @@ class Walk:
             self.pool.withdraw(claim)
             del self.oracle.waiting[claim]
         for claim in leaving[-1:]:
-            demand, arrival, deadline = self.records[claim]
-            self.pool.arrive(
-                claim, self.budgets(demand), arrival=arrival, deadline=deadline, unlocks=()
-            )
-            self.oracle.arrive(claim, demand, arrival, deadline, ())
+            self.come_back(claim)
+            demand, arrival, deadline, weight = self.records[claim]
+            self.oracle.arrive(claim, demand, arrival, deadline, (), weight)
+
+    def come_back(self, claim):
+        demand, arrival, deadline, weight = self.records[claim]
+        self.pool.arrive(
+            claim,
+            self.budgets(demand),
+            arrival=arrival,
+            deadline=deadline,
+            unlocks=(),
+            weight=weight,
+        )
 
     def spend(self, verb):
         """All of what one granted claim holds, or half."""
@@ -210,10 +221,7 @@ class Walk:
                 retired=block in oracle.retired,
             )
         for claim in oracle.waiting:
-            demand, arrival, deadline = self.records[claim]
-            self.pool.arrive(
-                claim, self.budgets(demand), arrival=arrival, deadline=deadline, unlocks=()
-            )
+            self.come_back(claim)
 
     def leave_nothing_behind(self):
         """When nobody waits, nothing is kept of those who did."""

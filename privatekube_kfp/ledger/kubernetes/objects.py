@@ -52,7 +52,13 @@ SPEC_CHANGED = "its spec was changed; what it said when it was first read counts
 MAX_BOUND = 10_000
 _MAX_NAMES = 300_000
 _SEMANTICS = {Semantic.EVENT: "Event", Semantic.USER: "User", Semantic.USER_TIME: "UserTime"}
-_POLICIES = {"dpf": "DPF", "fcfs": "FCFS"}
+_POLICIES = {
+    "dpf": "DPF",
+    "fcfs": "FCFS",
+    "weighted-dpf": "WeightedDPF",
+    "dpack": "DPack",
+    "fair-first": "FairFirst",
+}
 _CONVERSIONS = {"classic": "Classic", "weighted": "Weighted"}
 
 
