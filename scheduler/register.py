@@ -21,6 +21,7 @@ from privatekube_kfp.core.book import Book
 from privatekube_kfp.core.budget import Budget
 from privatekube_kfp.core.claim import Claim, Kind, Request, Response
 from privatekube_kfp.core.errors import Invalid, Reason
+from privatekube_kfp.core.policy import check_weighs
 from privatekube_kfp.core.pool import Refusal
 from privatekube_kfp.core.stream import Block
 from privatekube_kfp.core.unlocking import ByPipelines, parse_duration
@@ -257,11 +258,21 @@ class Register:
         turn = claim.unanswered()
         if turn is not None and turn.kind is not Kind.ALLOCATE:
             raise Invalid(Reason.UNREADABLE, f"its request {turn.id!r} cannot be waiting")
+        if turn is not None:
+            self._check_waiting(turn)
         known.digests = digests_of(obj)
         known.read = len(claim.requests)
         known.told = set(claim.responses)
         known.shown = fingerprint(obj)
         return claim
+
+    def _check_waiting(self, turn: Request) -> None:
+        """A weight that the stream's policy does not know was never read by a scheduler."""
+        try:
+            check_weighs(self.book.stream.policy, turn.weight)
+        except Invalid as refusal:
+            message = f"its request {turn.id!r} cannot be waiting: {refusal.message}"
+            raise Invalid(Reason.UNREADABLE, message) from refusal
 
     def _add_up(
         self,

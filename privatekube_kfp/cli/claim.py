@@ -26,6 +26,7 @@ from privatekube_kfp.cli.values import (
     REQUEST_ID,
     STREAM_NAME,
     TIMEOUT,
+    WEIGHT,
     WORDS,
     Value,
 )
@@ -62,6 +63,12 @@ def claim() -> None:
     default="1h",
     help="Refuse the request after waiting so long; 0s is now or never, 'none' never.",
 )
+@click.option(
+    "--weight",
+    type=WEIGHT,
+    default=1,
+    help="How much it matters beside others, where the stream's policy knows weights.",
+)
 @click.option("--owner", type=WORDS, metavar="RUN", help="The run that the claim belongs to.")
 @click.option(
     "--request-id", type=REQUEST_ID, help="Names this request among the claim's; see docs/cli.md."
@@ -77,6 +84,7 @@ def allocate(
     selection: Selection,
     plan: Plan | None,
     timeout: int | str,
+    weight: int,
     owner: str | None,
     request_id: str | None,
     no_wait: bool,
@@ -104,7 +112,7 @@ def allocate(
         asked_before = _has_answer(known, id)
         if no_wait:
             response = ledger.submit(
-                name, AllocateRequest(id, stream, selection, plan, lasting, owner)
+                name, AllocateRequest(id, stream, selection, plan, lasting, owner, weight)
             )
         else:
             from privatekube_kfp.cli.waiting import waiting_client
@@ -118,6 +126,7 @@ def allocate(
                     timeout=lasting,
                     request_id=id,
                     owner=owner,
+                    weight=weight,
                 )
         _conclude(session, ledger, name, id, response, asked_before)
 

@@ -101,6 +101,7 @@ def _request_json(
         said["deadline"] = _time(request.deadline)
         said["blocks"] = list(request.blocks)
         said["price"] = request.price().to_json()
+        said["weight"] = request.weight
         said["steps"] = {step: price.to_json() for step, price in request.steps}
     return said
 

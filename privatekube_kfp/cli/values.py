@@ -24,6 +24,7 @@ from privatekube_kfp.core.budget import (
     renyi,
 )
 from privatekube_kfp.core.errors import Invalid, Reason
+from privatekube_kfp.core.policy import check_weight
 from privatekube_kfp.core.unlocking import parse_duration
 from privatekube_kfp.ledger.names import check_name, check_request_id
 from privatekube_kfp.ledger.times import parse_time
@@ -84,6 +85,12 @@ def read_whole(text: str) -> int:
     return int(text)
 
 
+def _weight(text: str) -> int:
+    weight = read_whole(text)
+    check_weight(weight)
+    return weight
+
+
 def _users(text: str) -> tuple[int, int]:
     match = _USERS.fullmatch(text)
     if not match or int(match[1]) > int(match[2]):
@@ -113,6 +120,7 @@ DURATION = Value("DURATION", parse_duration)
 TIMEOUT = Value("DURATION", _timeout)
 TIME = Value("TIME", parse_time)
 WHOLE = Value("N", read_whole)
+WEIGHT = Value("N", _weight)
 USERS = Value("FIRST-LAST", _users)
 WORDS = Value("TEXT", read_words)
 REQUEST_ID = Value("ID", check_request_id)

@@ -158,9 +158,10 @@ def check_weighs(policy: Policy, weight: int) -> None:
     """Refuse a weight that would make no difference."""
     check_weight(weight)
     if weight != 1 and not policy.weighs:
-        knowing = ", ".join(other.name for other in POLICIES.values() if other.weighs)
+        *others, last = (other.name for other in POLICIES.values() if other.weighs)
         raise Invalid(
             Reason.INVALID_REQUEST,
             f"weight {weight}: the stream's policy {policy.name} knows no weights, so it would"
-            f" make no difference; leave it out, or use a stream of policy {knowing}",
+            f" make no difference; leave it out, or use a stream of policy {', '.join(others)} or"
+            f" {last}",
         )

@@ -134,6 +134,7 @@ def received(book: Book, request: ClaimRequest, now: int) -> Request:
             blocks=book.choose(request.selection),
             steps=tuple(request.plan.parts(accounting).items()),
             deadline=None if request.timeout is None else now + request.timeout,
+            weight=request.weight,
         )
     if isinstance(request, ConsumeRequest):
         return replace(

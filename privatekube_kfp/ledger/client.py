@@ -70,6 +70,7 @@ class ClaimClient:
         timeout: int | None = None,
         request_id: str = "allocate",
         owner: str | None = None,
+        weight: int = 1,
     ) -> Response:
         """Ask for what the plan costs on the selected blocks, and wait for the answer.
 
@@ -81,9 +82,11 @@ class ClaimClient:
             timeout: Microseconds after which the ledger refuses; 0 is now or never, None waits.
             request_id: Names the request among the claim's; the same again is done once.
             owner: The run that the claim belongs to.
+            weight: How much the claim matters beside others, from 1 to 1000; only where the
+                stream's policy knows weights.
         """
         return self._answered(
-            claim, AllocateRequest(request_id, stream, selection, plan, timeout, owner)
+            claim, AllocateRequest(request_id, stream, selection, plan, timeout, owner, weight)
         )
 
     def consume(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from privatekube_kfp.accounting import Plan
 from privatekube_kfp.core.claim import Kind
+from privatekube_kfp.core.policy import check_weight
 from privatekube_kfp.core.selection import Selection
 from privatekube_kfp.core.unlocking import format_duration
 from privatekube_kfp.ledger.names import check_name, check_request_id
@@ -21,7 +22,8 @@ from privatekube_kfp.ledger.times import format_time
 class AllocateRequest:
     """Ask for what a plan costs, on every selected block, all or nothing.
 
-    A timeout of zero means now or never; None waits for as long as it takes.
+    A timeout of zero means now or never; None waits for as long as it takes. A weight says how much
+    the claim matters beside others, where the stream's policy knows weights.
     """
 
     id: str
@@ -30,19 +32,23 @@ class AllocateRequest:
     plan: Plan
     timeout: int | None = None
     owner: str | None = None
+    weight: int = 1
     kind = Kind.ALLOCATE
 
     def __post_init__(self) -> None:
         check_request_id(self.id)
         check_name("stream", self.stream)
+        check_weight(self.weight)
 
     def body(self) -> dict[str, object]:
-        return {
+        """A weight of one is left out: that is what requests without one mean."""
+        said: dict[str, object] = {
             "stream": self.stream,
             "select": selection_to_json(self.selection),
             "plan": self.plan.to_json(),
             "timeout": None if self.timeout is None else format_duration(self.timeout),
         }
+        return said if self.weight == 1 else said | {"weight": self.weight}
 
 
 @dataclass(frozen=True)

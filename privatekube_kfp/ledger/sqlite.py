@@ -605,15 +605,17 @@ def _request_from_row(
     accounting: Accounting, id: str, kind: str, body: str, received: str
 ) -> Request:
     known: dict[str, Any] = json.loads(received)
+    said: dict[str, Any] = json.loads(body)
     return Request(
         id=id,
         kind=Kind(kind),
-        body=json.loads(body),
+        body=said,
         submitted=known["submitted"],
         blocks=tuple(known.get("blocks", ())),
         steps=tuple((step, accounting.parse(price)) for step, price in known.get("steps", ())),
         arrival=known.get("arrival", 0),
         deadline=known.get("deadline"),
+        weight=said.get("weight", 1),
         step=known.get("step"),
         amount=accounting.parse(known["amount"]) if "amount" in known else None,
     )

@@ -81,6 +81,18 @@ def test_nothing_to_ask_for(unchanged):
     assert "How much?" in unchanged(*ASK, code=USAGE)
 
 
+@pytest.mark.parametrize("text", ["0", "1001", "-1", "1.5", "x", ""])
+def test_a_weight_that_is_none(unchanged, text):
+    said = unchanged(*ASK, "--epsilon", "0.1", f"--weight={text}", code=USAGE)
+    assert "--weight" in said
+    assert "whole number" in said
+
+
+def test_a_weight_for_nothing(unchanged):
+    said = unchanged(*ASK, "--epsilon", "0.1", "--weight", "2", code=REFUSED)
+    assert "the stream's policy dpf knows no weights" in said
+
+
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
     [

@@ -65,6 +65,7 @@ def test_a_claim_as_json(basic):
         "deadline": created,
         "blocks": ["b1"],
         "price": {"epsilon": "0.1", "delta": "0"},
+        "weight": 1,
         "steps": {"all": {"epsilon": "0.1", "delta": "0"}},
     }
 
@@ -246,6 +247,23 @@ def test_selections(run):
     ]
     run.ok("block", "retire", "d18")
     assert chosen("c4", "--last", "2") == ["d16", "d17"]
+
+
+def test_weights(run):
+    run.ok("stream", "create", "s", "--epsilon", "1", "--policy", "dpack", "--unlock-at-once")
+    run.ok("block", "create", "b", "--stream", "s")
+
+    def ask(name, epsilon, *options):
+        asked = ("--stream", "s", "--block", "b", "--epsilon", epsilon, "--no-wait", *options)
+        return run.json("claim", "allocate", name, *asked)["requests"][0]
+
+    ask("holder", "1")
+    assert ask("light", "0.2")["weight"] == 1
+    heavy = ask("heavy", "0.9", "--weight", "10")
+    assert (heavy["weight"], heavy["asked"]["weight"]) == (10, 10)
+    run.ok("claim", "release", "holder")
+    phases = {claim["name"]: claim["phase"] for claim in run.json("claim", "list")["claims"]}
+    assert (phases["heavy"], phases["light"]) == ("Allocated", "Pending")
 
 
 def test_blocks_of_users(run):

@@ -2,6 +2,7 @@
 
 from privatekube_kfp.accounting import Gaussian, Laplace, Plan
 from privatekube_kfp.core.errors import PrivateKubeError
+from privatekube_kfp.core.policy import POLICIES
 from privatekube_kfp.core.selection import Selection
 from privatekube_kfp.core.unlocking import AtOnce, ByPipelines, ByTime
 from privatekube_kfp.ledger.requests import AllocateRequest, ConsumeRequest, ReleaseRequest
@@ -12,6 +13,9 @@ STREAMS = {
     "by-time": basic_stream("by-time", unlocking=ByTime(5 * DAY, DAY)),
     "fcfs": basic_stream("fcfs", unlocking=AtOnce(), policy="fcfs"),
     "renyi": renyi_stream("renyi", unlocking=ByPipelines(3)),
+    "weighted-dpf": basic_stream("weighted-dpf", unlocking=ByPipelines(4), policy="weighted-dpf"),
+    "fair-first": basic_stream("fair-first", unlocking=ByPipelines(4), policy="fair-first"),
+    "renyi-dpack": renyi_stream("renyi-dpack", unlocking=ByPipelines(3), policy="dpack"),
     "renyi-by-time": renyi_stream("renyi-by-time", unlocking=ByTime(5 * DAY, DAY)),
 }
 
@@ -41,10 +45,11 @@ def random_call(rng, step):
             selection = Selection(last=rng.randrange(1, 4))
         timeout = rng.choice([0, None, 3 * SECOND, 2 * DAY])
         id = rng.choice(["allocate", "allocate", "more"])
-        return "submit", (
-            claim,
-            AllocateRequest(id, stream, selection, _plan(rng, stream), timeout),
-        )
+        weight = rng.choice([1, 2, 9]) if POLICIES[STREAMS[stream].policy].weighs else 1
+        weight = 3 if rng.random() < 0.02 else weight  # refused by most
+        plan = _plan(rng, stream)
+        request = AllocateRequest(id, stream, selection, plan, timeout, weight=weight)
+        return "submit", (claim, request)
     claim = f"{stream}-c{rng.randrange(40)}"
     if kind == "consume":
         id = f"consume-{rng.randrange(3)}"

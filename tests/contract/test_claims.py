@@ -237,6 +237,57 @@ def test_first_come_first_served(ledger, clock):
     assert ledger.response("small", "allocate") is None
 
 
+@pytest.mark.parametrize("policy", ["weighted-dpf", "dpack"])
+def test_a_weight_lets_a_larger_claim_go_first(ledger, policy):
+    ledger.create_stream(basic_stream(unlocking=AtOnce(), policy=policy))
+    ledger.create_block("b1", "s")
+    ledger.submit("holder", ask("1", "b1"))
+    heavy = ask("0.9", "b1", timeout=None, weight=10)
+    assert ledger.submit("small", ask("0.2", "b1", timeout=None)) is None
+    assert ledger.submit("heavy", heavy) is None
+    assert ledger.claim("heavy").requests[0].weight == 10
+    assert ledger.claim("heavy").requests[0].body == heavy.body()
+    with pytest.raises(Invalid, match="repeat that one word for word") as refused:
+        ledger.submit("heavy", ask("0.9", "b1", timeout=None, weight=9))
+    assert refused.value.reason is Reason.ID_REUSED
+    ledger.submit("holder", ReleaseRequest("release"))
+    assert ledger.response("heavy", "allocate").done
+    assert ledger.response("small", "allocate") is None
+
+
+def test_fair_shares_go_before_what_packs_best(ledger):
+    ledger.create_stream(basic_stream(unlocking=ByPipelines(4), policy="fair-first"))
+    for block in ("b1", "b2"):
+        ledger.create_block(block, "s")
+    assert ledger.submit("heavy", ask("0.4", "b1", timeout=None, weight=1000)) is None
+    assert ledger.submit("fair", ask("0.25", "b1", "b2")).done
+    assert ledger.response("heavy", "allocate") is None
+    assert ledger.submit("third", ask("0.1", "b1")).done
+    assert ledger.response("heavy", "allocate").done
+
+
+@pytest.mark.parametrize("policy", ["dpf", "fcfs"])
+def test_a_weight_is_refused_where_it_would_make_no_difference(ledger, policy):
+    ledger.create_stream(basic_stream(unlocking=AtOnce(), policy=policy))
+    ledger.create_block("b1", "s")
+    with pytest.raises(Invalid, match=f"policy {policy} knows no weights") as refused:
+        ledger.submit("c1", ask("0.1", "b1", weight=2))
+    assert refused.value.reason is Reason.INVALID_REQUEST
+    assert not ledger.claims()
+    assert ledger.submit("c1", ask("0.1", "b1", weight=1)).done
+
+
+@pytest.mark.parametrize("weight", [0, 1001, -1, 1.5, "2", True])
+def test_a_weight_is_a_whole_number_in_range(weight):
+    with pytest.raises(Invalid, match="not a whole number from 1 to 1000"):
+        ask("0.1", "b1", weight=weight)
+
+
+def test_a_weight_of_one_is_not_said():
+    assert ask("0.1", "b1").body() == ask("0.1", "b1", weight=1).body()
+    assert "weight" not in ask("0.1", "b1").body()
+
+
 def test_time_unlocks_and_the_waiting_caller_drives(ledger, claims, clock):
     ledger.create_stream(basic_stream(unlocking=ByTime(100 * SECOND, 10 * SECOND)))
     ledger.create_block("b1", "s")

@@ -296,6 +296,17 @@ def test_what_an_unreadable_claim_holds_is_not_given_to_others(world, ledger):
     assert allocated <= 1
 
 
+def test_a_weight_that_no_scheduler_has_read_is_set_aside(world, ledger):
+    """The stream's policy knows no weights, so the claim cannot be waiting with one."""
+    assert ledger.submit("holder", ask("1", "b1")).done
+    assert ledger.submit("c", ask("0.5", "b1", timeout=None)) is None
+    world.stop()
+    world.edit_status(CLAIMS, "c", lambda status: status["receipts"][0].update(weight=5))
+    world.start()
+    assert "cannot be waiting: weight 5" in is_set_aside(world, CLAIMS, "c", "Unreadable")
+    assert others_go_on(world)
+
+
 BLOCK_EDITS = {
     "consumed": lambda status: status["consumed"].update(epsilon="0"),
     "capacity": lambda status: status["capacity"].update(epsilon="100"),

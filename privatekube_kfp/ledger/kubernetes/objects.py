@@ -391,7 +391,7 @@ def request_of(item: Mapping[str, Any], stream: str, owner: str | None = None) -
         return ConsumeRequest(
             item["id"], body.get("step"), plan_from_json(amount) if amount is not None else None
         )
-    only_known(body, "allocate", "select", "plan", "timeout")
+    only_known(body, "allocate", "select", "plan", "timeout", "weight")
     timeout = body.get("timeout")
     return AllocateRequest(
         item["id"],
@@ -400,6 +400,7 @@ def request_of(item: Mapping[str, Any], stream: str, owner: str | None = None) -
         plan_from_json(body["plan"]),
         None if timeout is None else parse_duration(timeout, "timeout"),
         owner,
+        body.get("weight", 1),
     )
 
 
@@ -457,11 +458,13 @@ def _body(item: Mapping[str, Any] | None, kind: Kind, stream: str) -> dict[str, 
         return {}
     said = dict(item[kind.value])
     if kind is Kind.ALLOCATE:
+        weight = {"weight": said["weight"]} if "weight" in said else {}
         return {
             "stream": stream,
             "select": said.get("select"),
             "plan": said.get("plan"),
             "timeout": said.get("timeout"),
+            **weight,
         }
     return said
 
@@ -525,6 +528,7 @@ def _received(
         ),
         arrival=int(receipt.get("arrival", 0)),
         deadline=parse_time(receipt["deadline"]) if "deadline" in receipt else None,
+        weight=int(receipt.get("weight", 1)),
         step=receipt.get("step"),
         amount=budget_of(accounting, receipt["amount"]) if "amount" in receipt else None,
     )
@@ -547,6 +551,8 @@ def receipt_of(request: Request, said: str) -> Object:
             ]
         if request.deadline is not None:
             receipt["deadline"] = format_time(request.deadline)
+        if request.weight != 1:
+            receipt["weight"] = request.weight
     if request.step is not None:
         receipt["step"] = request.step
     if request.amount is not None:
