@@ -30,7 +30,8 @@ GRANTS_PER_RANKING = 50
 COST_SCALE = 1 << 40
 """Costs are summed in whole parts of this, so that their sums do not depend on an order."""
 MAX_COST = 1 << 8
-"""A finite demand above so many times the room costs no more."""
+"""A finite demand above so many times the room costs no more: sums over thousands of blocks fit
+into 64 bits."""
 
 Floats = npt.NDArray[np.float64]
 

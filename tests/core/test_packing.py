@@ -87,6 +87,28 @@ def test_whoever_is_infinite_at_the_packed_order_goes_last_whatever_its_weight()
     assert stream.granted() == ("infinite",)
 
 
+def test_whoever_is_infinite_goes_after_whoever_asks_for_far_more_than_there_is():
+    """Both fit at order 8 only, but what counts is order 2, where both `y` and `z` would pack.
+
+    Only one of those can run, since the other block has no room for two.
+    """
+    stream = Stream("dpack", (100, 10_000), "b", "c")
+    stream.arrive("infinite", weight=3, b=(INFINITE, 10))
+    stream.arrive("far more", b=(9_000, 10))
+    for claim in "yz":
+        stream.arrive(claim, weight=1000, b=(1, 6_000), c=(100, 10_000))
+    assert stream.granted() == ("y", "far more", "infinite")
+
+
+def test_a_demand_of_zero_takes_no_room():
+    """At order 8 all fit, though there is room for one at most that asks for something there."""
+    stream = Stream("dpack", (100, 1), "b")
+    stream.arrive("v", b=(30, 1))
+    for claim in "xyz":
+        stream.arrive(claim, b=(40, 0))
+    assert stream.granted() == ("x", "y", "z", "v")
+
+
 def test_under_basic_the_scarcest_component_counts():
     stream = Stream("dpack", (100, 10), "b", accounting=BASIC)
     stream.arrive("much delta", b=(1, 9))
