@@ -189,6 +189,13 @@ class BlockTable:
         place = places.start + index if isinstance(places, slice) else int(places[index])
         return place, bool(of_block[index] >= 0)
 
+    def tightest_for(self, places: slice, demands: Ints) -> tuple[Ints, Bools]:
+        """The same for each of several demands on the same blocks."""
+        spare = self._room[:, places, None] - demands[:, None, :]
+        of_block = spare.max(axis=0) if self.any_order else spare.min(axis=0)
+        index = of_block.argmin(axis=0)
+        return places.start + index, of_block.min(axis=0) >= 0
+
     def left(self, places: Places) -> Ints:
         """What is not consumed, per component and block; -1 or less where nobody may be granted."""
         return columns_at(self._ceiling, places) - columns_at(self._consumed.shown, places)

@@ -36,7 +36,7 @@ def core_of(places: slice) -> slice:
 class Bucket(LazyHeap[Rank, Waiter]):
     """The claims with one demand on the blocks of one core, best rank first."""
 
-    __slots__ = ("core", "curve", "place")
+    __slots__ = ("core", "curve", "hangs", "place")
 
     def __init__(self, curve: Curve, core: slice) -> None:
         super().__init__()
@@ -44,6 +44,7 @@ class Bucket(LazyHeap[Rank, Waiter]):
         self.core = core
         self.place = core.start
         """Where it hangs; during a pass, where it hung last."""
+        self.hangs = False
 
     def _is_live(self, item: Waiter) -> bool:
         return item.bucket is self
@@ -57,7 +58,8 @@ class Watch:
     """The buckets of all waiting claims, and the pegs of all blocks.
 
     Outside a pass every bucket hangs on a peg. During one, `runnable` takes down those that may
-    run, and each is hung up again as soon as it has no room any more.
+    run, and each is hung up again as soon as it has no room any more: when one is found to have
+    none, all with its core are looked at together, since mostly they have none either.
     """
 
     def __init__(self, blocks: BlockTable) -> None:
@@ -66,6 +68,7 @@ class Watch:
         self._pegs: dict[int, dict[Curve, _Peg]] = {}
         self._least = np.zeros((blocks.width, 0), dtype=np.int64)
         self._gained: set[int] = set()
+        self._down: dict[tuple[int, int], list[Bucket]] = {}
 
     def add_block(self, place: int) -> None:
         if place == self._least.shape[1]:
@@ -81,7 +84,7 @@ class Watch:
         bucket = self._buckets.get((curve, core.start, core.stop))
         if bucket is None:
             bucket = self._buckets[curve, core.start, core.stop] = Bucket(curve, core)
-            self._hang(bucket, place)
+            self._hang([bucket], place, curve.column)
         waiter.bucket = bucket
         bucket.push(waiter.rank, waiter.arrival, waiter)
 
@@ -118,16 +121,19 @@ class Watch:
 
     def runnable(self) -> list[Bucket]:
         """Take down the buckets whose whole core has room now, of blocks that gained."""
-        found: list[Bucket] = []
+        self._down = {}
         for place in sorted(self._gained & self._pegs.keys()):
             pegs = self._pegs[place]
             room_for = self._blocks.has_room(place, _side_by_side(pegs)).tolist()
             fitting = [curve for curve, fits in zip(pegs, room_for, strict=True) if fits]
-            taken = [bucket for curve in fitting for bucket in pegs.pop(curve)]
+            for bucket in [bucket for curve in fitting for bucket in pegs.pop(curve)]:
+                bucket.hangs = False
+                self._down.setdefault((bucket.core.start, bucket.core.stop), []).append(bucket)
             self._find_least(place)
-            found += [bucket for bucket in taken if self._has_room(bucket)]
         self._gained.clear()
-        return found
+        for core in self._down:
+            self._hang_stopped(core)
+        return [bucket for down in self._down.values() for bucket in down]
 
     def next_in(self, bucket: Bucket) -> Waiter | None:
         """Take out the best claim of a runnable bucket; hang it up if its core has no room left."""
@@ -159,21 +165,33 @@ class Watch:
         return min(due[ticks <= blocks.shares].tolist(), default=None)
 
     def _has_room(self, bucket: Bucket) -> bool:
-        """Whether the bucket's whole core has room; if not, it is hung up where it has least."""
-        place, has_room = self._blocks.tightest(bucket.core, bucket.curve.column)
+        """Whether the whole core of a bucket that was taken down has room still."""
+        if bucket.hangs:
+            return False
+        _, has_room = self._blocks.tightest(bucket.core, bucket.curve.column)
         if not has_room:
-            self._hang(bucket, place)
+            self._hang_stopped((bucket.core.start, bucket.core.stop))
         return has_room
 
-    def _hang(self, bucket: Bucket, place: int) -> None:
+    def _hang_stopped(self, core: tuple[int, int]) -> None:
+        """Hang up those with this core that have no room for their demand, where it has least."""
+        down = [bucket for bucket in self._down[core] if bucket.live and not bucket.hangs]
+        demands = _side_by_side(bucket.curve for bucket in down)
+        places, has_room = self._blocks.tightest_for(slice(*core), demands)
+        for place in np.unique(places[~has_room]).tolist():
+            stopped = np.flatnonzero(~has_room & (places == place))
+            self._hang([down[index] for index in stopped.tolist()], place, demands[:, stopped])
+        self._down[core] = [bucket for bucket in down if not bucket.hangs]
+
+    def _hang(self, buckets: Iterable[Bucket], place: int, demands: Ints) -> None:
+        """Hang up buckets of these demands, side by side."""
         pegs = self._pegs.setdefault(place, {})
-        peg = pegs.get(bucket.curve)
-        if peg is None:
-            peg = pegs[bucket.curve] = {}
-            least = self._least[:, place]
-            np.minimum(least, bucket.curve.column[:, 0], out=least)
-        peg[bucket] = None
-        bucket.place = place
+        for bucket in buckets:
+            pegs.setdefault(bucket.curve, {})[bucket] = None
+            bucket.place = place
+            bucket.hangs = True
+        least = self._least[:, place]
+        np.minimum(least, demands.min(axis=1), out=least)
 
     def _forget(self, bucket: Bucket) -> None:
         del self._buckets[bucket.curve, bucket.core.start, bucket.core.stop]
