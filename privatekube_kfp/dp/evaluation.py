@@ -53,12 +53,20 @@ class Evaluation:
 
 
 def evaluate(
-    model: Model, data: Data, step: Mechanism, *, randomness: Randomness | None = None
+    model: Model,
+    data: Data,
+    step: Mechanism,
+    *,
+    classes: int | None = None,
+    randomness: Randomness | None = None,
 ) -> Evaluation:
-    """The model's accuracy on these data, with the noise of this step of a plan."""
+    """The model's accuracy on these data, with the noise of this step of a plan.
+
+    Of the model's scores the first `classes` are read, if fewer labels than it has were given.
+    """
     randomness = randomness or Randomness()
     _check(step)
-    right, units = _right(model, data), data.units.count
+    right, units = _right(model, data, classes), data.units.count
     sums = right, units * _PARTS - right
     match step:
         case Laplace() | PureEpsilon():
@@ -91,7 +99,7 @@ def confusion(
     sizes = np.diff(units.offsets)
     if len(sizes):
         labels = data.labels.numpy()[units.rows].astype(np.int64)
-        cells = labels * classes + _predictions(model, data)[units.rows]
+        cells = labels * classes + _predictions(model, data, classes)[units.rows]
         unit = np.repeat(np.arange(len(sizes)), sizes)
         (places, of), counts = np.unique(np.stack([cells, unit]), axis=1, return_counts=True)
         np.add.at(table, places, counts * _PARTS // sizes[of])
@@ -112,23 +120,24 @@ def predicted(scores: Tensor) -> Tensor:
     return (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
 
 
-def _right(model: Model, data: Data) -> int:
+def _right(model: Model, data: Data, classes: int | None = None) -> int:
     """In parts of a unit, rounded down for each unit."""
-    hits = _predictions(model, data) == data.labels.numpy()
+    hits = _predictions(model, data, classes) == data.labels.numpy()
     units = data.units
     so_far = np.append(0, np.cumsum(hits[units.rows]))
     of_unit = so_far[units.offsets[1:]] - so_far[units.offsets[:-1]]
     return int((of_unit * _PARTS // np.diff(units.offsets)).sum())
 
 
-def _predictions(model: Model, data: Data) -> Ints:
+def _predictions(model: Model, data: Data, classes: int | None) -> Ints:
     found = np.zeros(len(data.labels), np.int64)
     was_training = model.training
     model.eval()
     with torch.no_grad():
         for start in range(0, len(found), _ROWS_AT_ONCE):
             rows = slice(start, start + _ROWS_AT_ONCE)
-            found[rows] = predicted(model(*(feature[rows] for feature in data.features))).numpy()
+            scores = model(*(feature[rows] for feature in data.features))
+            found[rows] = predicted(scores[:, :classes]).numpy()
     model.train(was_training)
     return found
 

@@ -60,8 +60,9 @@ def dp_evaluate(
     with untold("an evaluation"):
         restored = trained_model(trained, ready.vectors)
         held_out = data_for(restored, ready.about, ready.held_out)
-        found = evaluate(restored, held_out, parts[0])
-        table = confusion(restored, held_out, parts[1], len(ready.about.labels))
+        labels = len(ready.about.labels)
+        found = evaluate(restored, held_out, parts[0], classes=labels)
+        table = confusion(restored, held_out, parts[1], labels)
     spent = [*trained.spent, *(part.to_json() for part in parts)]
     said = {
         "claim": paying.claim.name,

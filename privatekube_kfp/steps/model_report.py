@@ -176,7 +176,7 @@ def _facts(shown: ModelShown) -> list[str]:
     model = shown.model
     facts = {
         "words": model.about.words,
-        "trained parameters": f"{model.about.architecture.parameters:,}",
+        "trained parameters": f"{sum(array.size for array in model.weights.values()):,}",
         "trained with": model.trainer,
         "claim": shown.claim.name,
     }

@@ -132,7 +132,7 @@ def dp_train(
         watching = Watching(
             step,
             _pay_for_looks(task, validate_step, looks, patience),
-            lambda part: evaluate(made, held_out, part),
+            lambda part: evaluate(made, held_out, part, classes=len(about.labels)),
             patience,
         )
         try:

@@ -26,7 +26,7 @@ from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.sample import CATEGORIES, reviews
 from privatekube_kfp.dp.architectures import architecture
 from privatekube_kfp.dp.embeddings import stand_in
-from privatekube_kfp.dp.evaluation import evaluate, true_accuracy
+from privatekube_kfp.dp.evaluation import confusion, evaluate, true_accuracy
 from privatekube_kfp.dp.examples import Examples, examples
 from privatekube_kfp.dp.gradients import UnitGradients
 from privatekube_kfp.dp.models import Model, build
@@ -340,6 +340,27 @@ def test_a_user_more_or_less_changes_right_and_wrong_by_one_in_all(monkeypatch) 
         changes = [whole.right - other.right, whole.wrong - other.wrong]
         assert min(changes) >= 0
         assert sum(changes) == 1
+
+
+def test_labels_that_were_not_given_are_never_told(monkeypatch) -> None:
+    """A model has eleven scores; where there are three categories, only three are read."""
+    monkeypatch.setattr("privatekube_kfp.dp.evaluation.rounded_laplace", lambda *_: 0)
+    made = _examples(200)
+    three = np.flatnonzero(made.labels < 3)
+    made = Examples(made.ids[three], made.labels[three], Units(*_one_by_one(len(three))), 0)
+    model = _model()
+    with torch.no_grad():
+        model.trainable()[1][10] = 100.0  # the last score is always the largest
+    data = Data.of(model, made)
+    assert evaluate(model, data, Laplace("1")).right == 0
+    found = evaluate(model, data, Laplace("1"), classes=3)
+    table = confusion(model, data, Laplace("1"), 3)
+    assert np.sum(table) == found.right + found.wrong == len(three)
+    assert np.trace(table) == found.right > 0
+
+
+def _one_by_one(count: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.arange(count), np.arange(count + 1)
 
 
 def test_nothing_to_evaluate_on_is_noise_and_other_steps_are_refused() -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from privatekube_kfp.core.claim import Phase
 from privatekube_kfp.core.unlocking import ByPipelines
 from privatekube_kfp.data.sample import CATEGORIES
 from privatekube_kfp.data.sample import reviews as sample_reviews
-from privatekube_kfp.dp.folders import load_examples, load_model
+from privatekube_kfp.dp.folders import load_examples, load_model, save_model
 from privatekube_kfp.ledger.streams import Semantic, StreamSpec
 from privatekube_kfp.steps.claims import consume, release
 from privatekube_kfp.steps.data import download
@@ -159,6 +160,38 @@ def test_epsilon_from_what_was_logged_is_what_was_consumed(world):
     accounting = shop.spec.accounting
     total = sum((part.price(accounting) for part in logged), start=accounting.zero())
     assert world.ledger.block("part-1").budget.consumed == total
+
+
+def test_the_report_counts_what_was_really_trained(shop):
+    """Another BERT than the paper's has another number of parameters."""
+    claim = shop.claim()
+    examples = shop.examples(claim)
+    model, _ = shop.train(claim, examples)
+    evaluation, spent = shop.evaluate(claim, examples, model)
+    paid = shop.spend(claim, amounts=spent, name="model")
+    assert "<td>1,111</td>" in shop.show(paid, model, evaluation)[2]
+    trained = load_model(model.path)
+    save_model(model.path, replace(trained, weights={"last": np.zeros((23, 100))}))
+    assert "<td>2,300</td>" in shop.show(paid, model, evaluation)[2]
+
+
+def test_fewer_categories_than_the_model_has_scores(world):
+    """All reviews are of three categories, and none is taken for another than these."""
+    table = Shop.table()
+    kinds = pa.array([("toys", "books", "games")[n % 3] for n in range(len(table))])
+    table = table.set_column(table.column_names.index("category"), "category", kinds)
+    shop = Shop(world, "basic", table)
+    claim = shop.claim(epsilon="90")
+    examples = shop.examples(claim, categories=["books", "games", "toys"])
+    # Trained at no rate it guesses, among all the scores that it has.
+    model, _ = shop.train(claim, examples, learning_rate=1e-30)
+    evaluation, spent = shop.evaluate(claim, examples, model)
+    paid = shop.spend(claim, amounts=spent, name="model")
+    _, shown, _ = shop.show(paid, model, evaluation)
+    rows = shown["confusionMatrix"]["rows"]
+    held_out = len(load_examples(examples.path).held_out.labels)
+    # Nine cells have noise of scale 2/9 each: in sum, never as much as 12.
+    assert abs(sum(map(sum, rows)) - held_out) < 12
 
 
 def test_stopping_early_spends_less_and_the_rest_is_given_back(shop, world):
