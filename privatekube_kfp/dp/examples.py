@@ -101,6 +101,12 @@ def examples(
 def labels_of(table: pa.Table, row: Architecture, categories: Sequence[str]) -> Ints:
     """The category's place in the list, or 1 for a good rating and 0 for another; -1 for none."""
     if row.task is Task.PRODUCT:
+        for category in categories:
+            if not isinstance(category, str):
+                raise Invalid(
+                    Reason.INVALID_REQUEST,
+                    f"categories are texts such as books, not {category!r}",
+                )
         if not 1 < len(set(categories)) == len(categories) <= row.outputs:
             raise Invalid(
                 Reason.INVALID_REQUEST,

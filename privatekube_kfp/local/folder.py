@@ -105,9 +105,10 @@ class RunFolder:
 
     def make(self) -> None:
         """Only its owner can read it: tasks may leave private data there."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (self.logs, self.artifacts, self.done):
-            folder.mkdir(exist_ok=True)
+        with self._writing():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (self.logs, self.artifacts, self.done):
+                folder.mkdir(exist_ok=True)
 
     def log(self, task: str) -> Path:
         return self.logs / f"{file_name(task)}.log"
@@ -147,11 +148,17 @@ class RunFolder:
                 "UnreadableRun", f"{self._record} cannot be understood: {error}"
             ) from None
 
+    def begin(self, record: Record, pipeline: str) -> None:
+        with self._writing():
+            self.pipeline.write_text(pipeline)
+        self.write(record)
+
     def write(self, record: Record) -> None:
         text = json.dumps(asdict(record), indent=2) + "\n"
         beside = self._record.with_suffix(".new")
-        beside.write_text(text)
-        beside.replace(self._record)
+        with self._writing():
+            beside.write_text(text)
+            beside.replace(self._record)
 
     def ended(self, record: Record, state: State) -> Record:
         """Note how the run ended. Done before its budget is given back, so that a run that is
@@ -159,3 +166,13 @@ class RunFolder:
         record = replace(record, state=state, ended=now())
         self.write(record)
         return record
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise PipelineError(
+                "FolderUnwritable", f"the run's folder {self.path} cannot be written: {why}"
+            ) from None

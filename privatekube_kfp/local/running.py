@@ -115,8 +115,7 @@ def run_pipeline(order: Order, watcher: Watcher) -> Ending:
             state=State.RUNNING,
             started=known.started if known else now(),
         )
-        folder.pipeline.write_text(order.pipeline.text)
-        folder.write(record)
+        folder.begin(record, order.pipeline.text)
         # 3. The tasks, in a process group of their own.
         tasks = _Tasks(watcher)
         with Signals() as signals:
@@ -308,8 +307,16 @@ def _conclude(
     problem: Problem | None = None,
     received: signal.Signals | None = None,
 ) -> Ending:
-    """Note how the run ended, and give back what its claims still hold."""
-    folder.ended(record, state)
+    """Note how the run ended, and give back what its claims still hold.
+
+    Where the folder cannot be written, such as on a full disk, they are given back all the same.
+    """
+    try:
+        folder.ended(record, state)
+    except PipelineError as error:
+        # On a full disk a task's log breaks off anywhere: what it says last is not why it failed.
+        problem = Problem(error.reason, error.message, problem.task if problem else None)
+        state = State.FAILED if state is State.SUCCEEDED else state
     if received is not None:
         problem = Problem("Interrupted", f"interrupted by {received.name}")
     notes: list[str] = []

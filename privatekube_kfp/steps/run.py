@@ -1,11 +1,12 @@
 """What every step needs to know: which run it belongs to, its claim, its ledger.
 
-Anything that the library raises on purpose ends a step in one sentence (`in_a_sentence`), the last
-line of its log.
+Anything that the library raises on purpose, and a full disk, end a step in one sentence
+(`in_a_sentence`), the last line of its log.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
@@ -18,6 +19,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from privatekube_kfp.core.claim import Claim
 from privatekube_kfp.core.errors import Invalid, LedgerError, PrivateKubeError, Reason
+from privatekube_kfp.data.places import in_one_line
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.ledger.names import check_name
 from privatekube_kfp.ledger.opening import IN_A_POD, LEDGER_VARIABLE, open_ledger
@@ -26,6 +28,7 @@ from privatekube_kfp.ledger.sqlite import SqliteLedger
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLAIM_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -45,6 +48,13 @@ def in_a_sentence(step: Callable[P, R]) -> Callable[P, R]:
             return step(*args, **kwargs)
         except PrivateKubeError as error:
             sys.exit(f"privatekube: {error.message} ({error.reason})")
+        except OSError as error:
+            if error.errno not in _NO_SPACE:
+                raise
+            sys.exit(
+                "privatekube: what the step makes cannot be written:"
+                f" {in_one_line(error)} ({Reason.DATA_UNWRITABLE})"
+            )
 
     return run
 

@@ -135,6 +135,8 @@ def test_times_of_ingested_and_of_raw_reviews() -> None:
         (_table(category=["a"]), SENTIMENT, [], "no column 'rating'"),
         (_table(category=["a"]), PRODUCT, list("abcdefghijkl"), "2 to 11 different.*12 were given"),
         (_table(category=["a"]), PRODUCT, ["a", "a"], "2 to 11 different categories"),
+        (_table(category=["a"]), PRODUCT, ["a", 2.0], "texts such as books, not 2.0"),
+        (_table(category=["a"]), PRODUCT, ["a", ["b"]], "texts such as books, not \\['b'\\]"),
         (_table(rating=["five"]), SENTIMENT, [], "ratings that are no numbers"),
         (_table(rating=[5], user=[None]), SENTIMENT, [], "rows without a user"),
     ],

@@ -143,6 +143,20 @@ def test_a_worker_that_dies_ends_the_run_and_gives_the_budget_back(world: World)
     assert [claim.phase for claim in world.claims()] == [Phase.RELEASED]
 
 
+def test_where_the_folder_cannot_be_written_the_budget_is_given_back_too(world: World) -> None:
+    run = world.start(world.write(WAITS), *ARGS)
+    world.wait_for_worker()
+    # What is to become run.json is written here first.
+    (world.home / "run.new").mkdir()
+    (worker,) = children(run.pid)
+    os.kill(worker, signal.SIGKILL)
+    out, err = run.communicate(timeout=180)
+    assert run.returncode == 1
+    assert json.loads(out)["error"]["reason"] == "FolderUnwritable"
+    assert err.splitlines()[-1].endswith(f"{world.home} cannot be written: Is a directory")
+    assert [claim.phase for claim in world.claims()] == [Phase.RELEASED]
+
+
 def test_a_task_that_is_killed_says_so(world: World) -> None:
     run = world.start(world.write(WAITS), *ARGS)
     task = world.wait_for_worker()

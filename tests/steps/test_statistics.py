@@ -218,6 +218,18 @@ def test_a_step_too_small_for_its_noise(reviews, fails):
     assert "too small" in why
 
 
+def test_a_full_disk_is_said_in_a_sentence_and_costs_nothing(reviews, fails):
+    claim = reviews.claim()
+    data = reviews.data(claim)
+    partial = Path(f"{reviews.world.artifact('result').path}.partial")
+    partial.symlink_to("/dev/full")
+    why = fails(reviews.compute, claim, data=data)
+    assert why.endswith("cannot be written: No space left on device (DataUnwritable)")
+    assert reviews.world.ledger.block("day-1").budget.consumed.is_zero
+    partial.unlink()
+    reviews.compute(claim, data=data)
+
+
 def test_a_result_of_another_claim_is_not_shown(reviews, fails):
     claim = reviews.claim()
     result = reviews.compute(claim)

@@ -397,6 +397,22 @@ def test_examples_and_models_of_another_claim(shop, world, fails):
     assert "holds no examples" in fails(shop.evaluate, claim, examples, model)
 
 
+def test_no_space_for_an_evaluation_or_a_report(shop, world, fails):
+    claim = shop.claim()
+    examples = shop.examples(claim)
+    model, _ = shop.train(claim, examples, looks=0)
+    partial = Path(f"{world.artifact('evaluation').path}.partial")
+    partial.symlink_to("/dev/full")
+    full = "cannot be written: No space left on device (DataUnwritable)"
+    assert fails(shop.evaluate, claim, examples, model).endswith(full)
+    assert world.ledger.block("part-0").budget.consumed.is_zero
+    partial.unlink()
+    evaluation, spent = shop.evaluate(claim, examples, model)
+    paid = shop.spend(claim, amounts=spent, name="model")
+    Path(world.artifact("page").path).symlink_to("/dev/full")
+    assert fails(shop.show, paid, model, evaluation).endswith(full)
+
+
 def test_no_space_is_said_in_a_sentence(tmp_path):
     """A real limit on how large a file may be, in a process of its own."""
     script = f"""
