@@ -362,14 +362,18 @@ def test_user_time_needs_to_know_the_blocks(tmp_path):
 @pytest.mark.parametrize("step", [PureEpsilon("0.1"), EpsilonDelta("0.1", "1e-9")], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_within_five_percent_at_a_tenth(name, step, sample):
-    """On 100,000 reviews, in 95 of 100 runs; each category by itself."""
+    """On 100,000 reviews, in 95 of 100 runs; each category by itself.
+
+    Of a thousand runs about 50 are beyond what is told as their error: 100 less than once in a
+    million times.
+    """
     said = {"categories": CATEGORIES} if "category" in name else {}
     if name == "tokens_deviation" and isinstance(step, EpsilonDelta):
         said = {"high": 100}  # Gaussian noise for so small a delta is four times as much
     known = made(name, **said)
     planned = calibrate(known, step, BASIC)
     exact = known.exact(sample)
-    truth, runs = known.value(exact), 300
+    truth, runs = known.value(exact), 1000
     good = covered = 0
     for _ in range(runs):
         # As `run` does, without reading the file each time.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -107,6 +108,11 @@ class Place:
 
     def verify(self):
         assert_verified(self.ledger)
+
+
+def tells(text, number):
+    """Whether a number is told by itself: in digests, run ids and times any digits may come."""
+    return re.search(rf"(?<![-.0-9A-Za-z]){number}(?![0-9A-Za-z])", text) is not None
 
 
 def _text(value):

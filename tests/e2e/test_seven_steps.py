@@ -137,7 +137,10 @@ def test_upload_out_of_order(place):
 
 
 def kill_at(place, task, run_id, delay):
-    """Start a run and kill it, with `kill -9`, once the task has begun."""
+    """Start a run and kill it, with `kill -9`, once the task has begun.
+
+    If it was the last, it may be done before.
+    """
     process = place.begin(
         HERE / "seven_steps.py", f"--run-id={run_id}", uri=place.out, journal=place.journal
     )
@@ -149,7 +152,7 @@ def kill_at(place, task, run_id, delay):
             break
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert process.returncode == -signal.SIGKILL, told
+    assert process.returncode == -signal.SIGKILL or task == "release", told
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.25])
