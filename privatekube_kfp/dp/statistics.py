@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import log, sqrt
+from math import ceil, log, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -459,7 +459,8 @@ class Planned:
     def sizes(self) -> tuple[float, ...]:
         """How far each part is off, at most, in 95 of 100 runs."""
         times = -log(1 - _SURE) if self.kind is Kind.LAPLACE else 1.96
-        return tuple(times * scale for scale in self.scales)
+        # Noise is rounded: it is beyond a whole number if it was beyond a half more.
+        return tuple(float(ceil(times * scale - 0.5)) for scale in self.scales)
 
     def run(self, data: str | Path, draw: Draw = draw) -> Release:
         """Compute it on the data in a Parquet file. Each run costs what it costs once more."""

@@ -358,6 +358,19 @@ def test_user_time_needs_to_know_the_blocks(tmp_path):
 # Usefulness
 
 
+@pytest.mark.parametrize("epsilon", ["0.003", "0.1", "1", "1.2", "3", "10", "100"])
+def test_the_error_that_is_told_is_the_least_that_holds_in_95_of_100_runs(epsilon):
+    planned = calibrate(made("reviews_total"), Laplace(epsilon), BASIC)
+    (size,), (scale,) = planned.sizes(), planned.scales
+
+    def beyond(size):
+        """How often rounded noise is, as it is drawn."""
+        return math.exp(-(size + 0.5) / scale)
+
+    assert beyond(size) <= 0.05
+    assert size == 0 or beyond(size - 1) > 0.05
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [PureEpsilon("0.1"), EpsilonDelta("0.1", "1e-9")], ids=str)
 @pytest.mark.parametrize("name", NAMES)
