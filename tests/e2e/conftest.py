@@ -80,7 +80,7 @@ class Place:
 
     def run(self, pipeline, *flags, **arguments):
         process = self.begin(pipeline, *flags, **arguments)
-        answer, told = process.communicate(timeout=300)
+        answer, told = process.communicate(timeout=1200)
         return Ended(process.returncode, json.loads(answer), told)
 
     def seven_steps(self, *flags, **arguments):
