@@ -8,12 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import cluster, core, ingesting, local_runs, report, training
+from benchmarks import cluster, core, ingesting, local_runs, report, simulating, training
 
 PARTS = {
     "core": core.measure,
     "local": local_runs.measure,
     "ingest": ingesting.measure,
+    "simulator": simulating.measure,
     "training": training.measure,
     "cluster": cluster.measure,
 }

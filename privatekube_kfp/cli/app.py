@@ -31,6 +31,7 @@ _COMMANDS = {
     "ledger": "Check a ledger, and mend its clock.",
     "account": "Price a plan, and see how often it fits in one block.",
     "calibrate": "From noise to epsilon, and from epsilon to noise.",
+    "simulate": "See what another policy would do, and the paper's evaluation.",
     "vectors": "Fetch real word vectors.",
     "sample": "Write reviews that nobody wrote, to try things with.",
     "lint": "Prove that a compiled pipeline keeps to the placement protocol.",

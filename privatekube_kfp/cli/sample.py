@@ -5,16 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from privatekube_kfp.cli.bars import bar
 from privatekube_kfp.cli.errors import needing_pyarrow
 from privatekube_kfp.cli.options import json_option
 from privatekube_kfp.cli.output import say
@@ -73,8 +73,8 @@ def sample(
     if start + days * MICROSECONDS["d"] > parse_time("9999-12-31"):
         raise click.UsageError("--start and --days go beyond the year 9999")
     reviews = _reviews(rows, seed, start // MICROSECONDS["s"], days)
-    with _in_place(path) as partial, _progress(rows) as advance:
-        _write(partial, path.name.lower(), advance(reviews))
+    with _in_place(path) as partial, bar("reviews", rows) as advance:
+        _write(partial, path.name.lower(), _told(reviews, advance))
     document = {"path": str(path), "rows": rows, "seed": seed, "bytes": path.stat().st_size}
     session.answer(document, lambda: say(f"{path}: {rows} reviews"))
 
@@ -83,6 +83,14 @@ def _reviews(rows: int, seed: int, start: int, days: int) -> Iterator[pyarrow.Re
     with needing_pyarrow():
         from privatekube_kfp.data.sample import reviews
     return reviews(rows, seed=seed, start=start, days=days)
+
+
+def _told(
+    batches: Iterator[pyarrow.RecordBatch], advance: Callable[[int], None]
+) -> Iterator[pyarrow.RecordBatch]:
+    for batch in batches:
+        yield batch
+        advance(batch.num_rows)
 
 
 @contextmanager
@@ -125,31 +133,3 @@ def _write(partial: Path, name: str, batches: Iterator[pyarrow.RecordBatch]) -> 
 def _json_lines(batch: pyarrow.RecordBatch) -> bytes:
     columns = batch.rename_columns([_AMAZON_NAMES.get(name, name) for name in batch.schema.names])
     return "".join(json.dumps(row) + "\n" for row in columns.to_pylist()).encode()
-
-
-@contextmanager
-def _progress(rows: int) -> Iterator[Any]:
-    """At a terminal, a bar on standard error; nothing that goes wrong with it ends the work."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda batches: batches
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
-
-    columns = ("reviews", BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task = bar.add_task("reviews", total=rows)
-
-    def advance(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        for batch in batches:
-            yield batch
-            with suppress(OSError, ValueError):
-                bar.advance(task, batch.num_rows)
-
-    with suppress(OSError, ValueError):
-        bar.start()
-    try:
-        yield advance
-    finally:
-        with suppress(OSError, ValueError):
-            bar.stop()
