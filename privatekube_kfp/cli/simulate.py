@@ -48,8 +48,8 @@ def simulate() -> None:
     """What a policy would do: the scheduler's own core under a virtual clock.
 
     \b
-    The paper's experiments, each over several seeds:
-      single-block mice multi-block time-unlock renyi macro
+    The paper's experiments, and one of our own (packing), each over several seeds:
+      single-block mice multi-block time-unlock renyi packing macro
     \b
     Your own question:
       replay    a trace of who came when and asked for what
@@ -226,9 +226,8 @@ def _experiment_command(experiment: Experiment) -> click.Command:
         "points",
         multiple=True,
         type=WHOLE,
-        help="A percentage of mice"
-        if experiment.along_mice
-        else "A value of N, instead of the figure's; may be repeated.",
+        help=f"A {'percentage of mice' if experiment.along_mice else 'value of N'}, instead of the"
+        " figure's; may be repeated.",
     )
     @_run_options
     @json_option
@@ -259,7 +258,7 @@ def _experiment_command(experiment: Experiment) -> click.Command:
     Means over the seeds, and how far single runs deviate. -n unlocks a share per pipeline, -t one
     per interval. Results are kept, so that a run that was interrupted goes on.
 
-    \\b
+    \b
     Example:
       privatekube simulate {experiment.name} --policy dpf-n --policy fcfs --seeds 3
     """
