@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,12 +22,11 @@ from privatekube_kfp.core.unlocking import AtOnce, ByPipelines, ByTime, Unlockin
 from privatekube_kfp.simulator.experiments import (
     EXPERIMENTS,
     POLICY_NAMES,
-    QUICK,
     Experiment,
-    Run,
     with_points,
     with_policies,
 )
+from privatekube_kfp.simulator.grid import Grid, Row
 from privatekube_kfp.simulator.replaying import replay as play
 from privatekube_kfp.simulator.round_robin import ROUND_ROBIN
 from privatekube_kfp.simulator.running import Results, run_all
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from privatekube_kfp.simulator.replaying import Replay
     from privatekube_kfp.simulator.what_if import Fate
 
-Row = dict[str, Any]
 _FOLDER = Path("privatekube-simulations")
 _MOST_SEEDS, _MOST_JOBS = 1_000, 256
 
@@ -245,9 +242,8 @@ def _experiment_command(experiment: Experiment) -> click.Command:
         _check(experiment, seeds, points)
         with reading_the_command_line():
             chosen = with_points(with_policies(experiment, policies), points)
-        grid = Grid([chosen], seeds, demands, quick)
-        results = grid.run(out, jobs)
-        rows = grid.rows(chosen, results)
+            grid = Grid([chosen], seeds, demands=demands, quick=quick)
+        rows = grid.rows(chosen, _run(grid, out, jobs))
         session.answer(
             {"experiment": experiment.name, "seeds": seeds, "results": rows},
             lambda: _tell_rows(chosen, rows),
@@ -275,82 +271,24 @@ def _check(experiment: Experiment, seeds: int, points: Sequence[int]) -> None:
             raise click.UsageError(f"{name} must be from {least} to {most}")
 
 
-class Grid:
-    """All runs of some experiments."""
-
-    def __init__(
-        self, experiments: Sequence[Experiment], seeds: int, demands: Path | None, quick: bool
-    ) -> None:
-        self._experiments = experiments
-        self._seeds = range(seeds)
-        self._demands = None if demands is None else str(demands.resolve())
-        self._quick = quick
-        if demands is None and any(experiment.needs_demands for experiment in experiments):
-            raise click.UsageError(
-                "The macrobenchmark needs --demands FILE: a CSV of its kinds of pipelines, with"
-                " columns group, name, epsilon, delta, n_blocks_days, rdp_2, ..."
-            )
-
-    def _run(self, experiment: Experiment, line: Any, point: int | None, seed: int) -> Run:
-        return experiment.run(
-            line,
-            point,
-            seed,
-            duration=QUICK[experiment.workload] if self._quick else None,
-            demands=self._demands,
-        )
-
-    def runs(self) -> Iterator[Run]:
-        for experiment in self._experiments:
-            for seed in self._seeds:
-                for line in experiment.lines:
-                    for point in experiment.points_of(line):
-                        yield self._run(experiment, line, point, seed)
-
-    def run(self, folder: Path, jobs: int | None) -> Results:
-        jobs = os.cpu_count() or 1 if jobs is None else jobs
-        if not 1 <= jobs <= _MOST_JOBS:
-            raise click.UsageError(f"--jobs must be from 1 to {_MOST_JOBS}")
-        results, runs = Results(folder), list(dict.fromkeys(self.runs()))
-        try:
-            with bar("simulations", len(runs)) as advanced:
-                run_all(runs, results, jobs, advanced)
-        except KeyboardInterrupt:
-            done = sum(run in results for run in runs)
-            raise Failure(
-                "Interrupted",
-                f"interrupted; {done} of {len(runs)} simulations are done and kept in {folder}:"
-                " the same command goes on from there",
-                code=INTERRUPTED,
-            ) from None
-        return results
-
-    def rows(self, experiment: Experiment, results: Results) -> list[Row]:
-        """A row for each point of each line: means and deviations over the seeds."""
-        rows = []
-        for line in experiment.lines:
-            for point in experiment.points_of(line):
-                runs = [self._run(experiment, line, point, seed) for seed in self._seeds]
-                found = [results[run] for run in runs]
-                granted = [result["granted"] for result in found]
-                delays = [r["delay_mean"] for r in found if r["delay_mean"] is not None]
-                rows.append(
-                    {
-                        "line": line.label,
-                        "policy": line.policy,
-                        "accounting": line.accounting,
-                        "at": point,
-                        "arrivals": statistics.fmean(result["arrivals"] for result in found),
-                        "granted": statistics.fmean(granted),
-                        "granted_deviation": statistics.pstdev(granted),
-                        "granted_least": min(granted),
-                        "granted_most": max(granted),
-                        "fair_granted": statistics.fmean(r["fair_granted"] for r in found),
-                        "delay_mean": statistics.fmean(delays) if delays else None,
-                        "delay_deviation": statistics.pstdev(delays) if delays else None,
-                    }
-                )
-        return rows
+def _run(grid: Grid, folder: Path, jobs: int | None) -> Results:
+    """All of the grid's simulations; what was interrupted says how to go on."""
+    jobs = os.cpu_count() or 1 if jobs is None else jobs
+    if not 1 <= jobs <= _MOST_JOBS:
+        raise click.UsageError(f"--jobs must be from 1 to {_MOST_JOBS}")
+    results, runs = Results(folder), grid.runs()
+    try:
+        with bar("simulations", len(runs)) as advanced:
+            run_all(runs, results, jobs, advanced)
+    except KeyboardInterrupt:
+        done = sum(run in results for run in runs)
+        raise Failure(
+            "Interrupted",
+            f"interrupted; {done} of {len(runs)} simulations are done and kept in {folder}:"
+            " the same command goes on from there",
+            code=INTERRUPTED,
+        ) from None
+    return results
 
 
 def _tell_rows(experiment: Experiment, rows: Sequence[Row]) -> None:
@@ -410,8 +348,9 @@ def figures(
     _check(EXPERIMENTS["single-block"], seeds, ())
     names = only or [n for n, e in EXPERIMENTS.items() if demands or not e.needs_demands]
     chosen = [EXPERIMENTS[name] for name in dict.fromkeys(names)]
-    grid = Grid(chosen, seeds, demands, quick)
-    results = grid.run(out, jobs)
+    with reading_the_command_line():
+        grid = Grid(chosen, seeds, demands=demands, quick=quick)
+    results = _run(grid, out, jobs)
     drawn = [(experiment, grid.rows(experiment, results)) for experiment in chosen]
     files = [path for experiment, rows in drawn for path in draw(experiment, rows, out, seeds)]
     index = out / "index.html"

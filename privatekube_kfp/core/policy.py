@@ -34,6 +34,17 @@ def exact_share(demand: tuple[int, ...], capacity: tuple[int, ...]) -> int:
     return max(shares, default=0)
 
 
+def within_fair_share(
+    demand: tuple[int, ...], capacity: tuple[int, ...], shares: int, any_order: bool
+) -> bool:
+    """Whether a demand is at most one of a block's shares, at every order that can be used.
+
+    A block grants from an order of positive capacity, or under Basic from all components.
+    """
+    amounts = zip(demand, capacity, strict=True)
+    return all(d <= c // shares for d, c in amounts if c > 0 or not any_order)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a policy knows of a claim."""

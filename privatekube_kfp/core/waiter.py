@@ -8,7 +8,7 @@ import numpy as np
 
 from privatekube_kfp.core.budget import Budget
 from privatekube_kfp.core.exact_sums import MAX_ADDEND, Ints, Places
-from privatekube_kfp.core.policy import Rank, exact_share
+from privatekube_kfp.core.policy import Rank, exact_share, within_fair_share
 
 if TYPE_CHECKING:
     from privatekube_kfp.core.block_table import BlockTable
@@ -43,16 +43,11 @@ class Curve:
         return share
 
     def is_fair(self, capacity: tuple[int, ...], blocks: BlockTable) -> bool:
-        """Whether it asks of a block of this capacity for its fair share at most, at every order.
-
-        A block grants from an order of positive capacity, or under Basic from all components.
-        """
+        """Whether it asks of a block of this capacity for its fair share at most."""
         fair = self._fair.get(capacity)
         if fair is None:
-            fair = self._fair[capacity] = all(
-                d <= c // blocks.shares
-                for d, c in zip(self.amounts, capacity, strict=True)
-                if c > 0 or not blocks.any_order
+            fair = self._fair[capacity] = within_fair_share(
+                self.amounts, capacity, blocks.shares, blocks.any_order
             )
         return fair
 

@@ -173,19 +173,19 @@ class Line:
     policy: str
     accounting: str = "basic"
     gap: float | None = None
-    up_to: int | None = None
-    """The last point; where all is over beyond."""
+    points: tuple[int, ...] | None = None
+    """Those of the figure where this line is drawn; all, unless told."""
 
     @property
     def is_level(self) -> bool:
         return self.policy in (FIRST_COME, LIMIT)
 
     @property
-    def label(self) -> str:
+    def spoken(self) -> str:
         name, dash, suffix = self.policy.rpartition("-")
-        known = f"{_SPOKEN[name]}-{suffix.upper()}" if dash and name in _SPOKEN else None
-        accounting = "" if self.accounting == "basic" else f", Renyi {self.accounting}"
-        return (known or _SPOKEN[self.policy]) + accounting
+        if dash and name in _SPOKEN:
+            return f"{_SPOKEN[name]}-{suffix.upper()}"
+        return _SPOKEN[self.policy]
 
 
 @dataclass(frozen=True)
@@ -229,20 +229,27 @@ class Experiment:
             period=self.period,
         )
 
+    def label(self, line: Line) -> str:
+        """What a line is called: its policy, and the accounting where that is not always one."""
+        if len({other.accounting for other in self.lines}) == 1:
+            return line.spoken
+        return f"{line.spoken}, {'' if line.accounting == 'basic' else 'Renyi '}{line.accounting}"
+
     def points_of(self, line: Line) -> Sequence[int | None]:
         if line.is_level and not self.along_mice:
             return (None,)
-        return [point for point in self.points if line.up_to is None or point <= line.up_to]
+        return [point for point in self.points if line.points is None or point in line.points]
 
     @property
     def needs_demands(self) -> bool:
         return self.workload == "macro"
 
 
+_ROBIN_POINTS = (*range(0, 101, 25), 1, 175, 225, 325, 375, 1500)
 _MICRO_LINES = (
     Line("dpf-n"),
     Line("fair-first-n"),
-    Line("rr-n"),
+    Line("rr-n", points=_ROBIN_POINTS),
     Line(FIRST_COME),
     Line(LIMIT),
 )
@@ -291,7 +298,13 @@ EXPERIMENTS: dict[str, Experiment] = {
             workload="multi-block",
             along="N, or the time in which N pipelines come",
             points=(1, 50, 75, 100, 125, 175, 275, 375, 750, 1500),
-            lines=(Line("dpf-n"), Line("dpf-t"), Line("rr-n"), Line("rr-t"), Line("fcfs")),
+            lines=(
+                Line("dpf-n"),
+                Line("dpf-t"),
+                Line("rr-n", points=_ROBIN_POINTS),
+                Line("rr-t", points=_ROBIN_POINTS),
+                Line(FIRST_COME),
+            ),
             says="At small N and T they behave almost alike. At large ones DPF-T does much better,"
             " as all is unlocked in the end, also of blocks that nobody new asks for.",
             help="DPF-N beside DPF-T.",
@@ -303,10 +316,10 @@ EXPERIMENTS: dict[str, Experiment] = {
             along="N, pipelines until all of a block is unlocked",
             points=(1, 300, 1000, 3000, 8875, 20000),
             lines=(
-                Line("dpf-n", "classic"),
-                Line("fcfs", "classic"),
-                Line("dpf-n", "basic", RENYI_GAP, up_to=3000),
-                Line("fcfs", "basic", RENYI_GAP),
+                Line("dpf-n", "classic", points=(1, 1000, 3000, 8875, 20000)),
+                Line(FIRST_COME, "classic"),
+                Line("dpf-n", "basic", RENYI_GAP, points=(1, 300, 1000, 3000)),
+                Line(FIRST_COME, "basic", RENYI_GAP),
             ),
             says="Renyi DP lets DPF grant more than 17 times as many as traditional DP, at their"
             " peaks. Even FCFS under Renyi grants far more than DPF under traditional DP.",
@@ -318,7 +331,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Pipelines unlike in blocks and orders",
             workload="mixed",
             along="N, pipelines until all of a block is unlocked",
-            points=(100, 200, 300, 400, 600, 800),
+            points=(100, 200, 400, 800),
             lines=(
                 Line("dpf-n", "classic"),
                 Line("fair-first-n", "classic"),
@@ -338,8 +351,8 @@ EXPERIMENTS: dict[str, Experiment] = {
             points=(1, 100, 200, 300, 400, 500),
             lines=(
                 Line("dpf-n", "classic"),
-                Line("dpf-n", "weighted"),
-                Line("fair-first-n", "classic"),
+                Line("dpf-n", "weighted", points=(400, 500)),
+                Line("fair-first-n", "classic", points=(100, 300, 400, 500)),
                 Line("dpf-n", "basic"),
                 Line(FIRST_COME, "classic"),
             ),

@@ -9,8 +9,7 @@ from typing import Any
 
 from privatekube_kfp.core.errors import PrivateKubeError, Reason
 from privatekube_kfp.simulator.experiments import Experiment
-
-Row = dict[str, Any]
+from privatekube_kfp.simulator.grid import Row
 
 _COLOURS = {
     "dpf": "#1f5fa8",
@@ -21,6 +20,8 @@ _COLOURS = {
     "fcfs": "#8a8a8a",
     "limit": "#b02a37",
 }
+# Mostly these are where others are, which should still be seen.
+_BROKEN = {"fair-first": (0, (4, 2)), "dpack": (0, (1, 2))}
 _DASHES = {"basic": "-", "classic": "-", "weighted": "--"}
 
 
@@ -43,6 +44,7 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path, seeds: int) 
         axes.tick_params(labelsize=8)
         if experiment.logarithmic:
             axes.set_xscale("log")
+        if experiment.logarithmic and axes is granted:
             axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=0)
@@ -75,8 +77,10 @@ def _pyplot() -> Any:
 
 def _style(row: Row, several: bool) -> dict[str, Any]:
     policy = row["policy"].removesuffix("-n").removesuffix("-t")
-    dashes = _DASHES[row["accounting"]]
-    if row["policy"].endswith("-t") or (several and row["accounting"] == "basic"):
+    dashes: Any = _DASHES[row["accounting"]]
+    if policy in _BROKEN:
+        dashes = _BROKEN[policy]
+    elif row["policy"].endswith("-t") or (several and row["accounting"] == "basic"):
         dashes = ":"
     return {"color": _COLOURS[policy], "linestyle": dashes, "linewidth": 1.6}
 

@@ -15,6 +15,7 @@ import numpy as np
 from privatekube_kfp.core.budget import Accounting, Budget
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.core.exact_sums import Ints
+from privatekube_kfp.core.policy import within_fair_share
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,6 @@ class Workload:
 
     def is_fair(self, shares: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which pipelines ask for at most their fair share of each block."""
-        share = [amount // shares for amount in self.capacity.amounts]
-        renyi = self.accounting.is_renyi
-        fair = [
-            all(
-                d <= s
-                for d, s, c in zip(b.amounts, share, self.capacity.amounts, strict=True)
-                if c > 0 or not renyi
-            )
-            for b in self.demands
-        ]
+        capacity, renyi = self.capacity.amounts, self.accounting.is_renyi
+        fair = [within_fair_share(b.amounts, capacity, shares, renyi) for b in self.demands]
         return np.array(fair, dtype=bool)[self.demand]

@@ -114,7 +114,7 @@ def test_an_experiment_over_seeds(run, tmp_path):
         (("single-block", "--pipelines", "0"), "--pipelines must be from 1"),
         (("mice", "--mice", "101"), "--mice must be from 0 to 100"),
         (("single-block", "--policy", "dpf"), "Invalid value for '--policy'"),
-        (("macro",), "The macrobenchmark needs --demands"),
+        (("macro",), "the macrobenchmark needs --demands"),
         (("nothing",), "No such command 'nothing'"),
     ],
 )

@@ -157,10 +157,11 @@ def test_every_policy_runs_the_first_experiment(policy):
 
 def test_lines_and_points_can_be_chosen():
     chosen = with_points(with_policies(EXPERIMENTS["macro"], ["dpf-t", "rr-n"]), [9, 3, 9])
-    assert [line.label for line in chosen.lines] == [
+    assert [chosen.label(line) for line in chosen.lines] == [
         "DPF-T, Renyi classic",
         "DPF-T, Renyi weighted",
-        "DPF-T",
-        "RR-N",
+        "DPF-T, basic",
+        "RR-N, basic",
     ]
+    assert EXPERIMENTS["single-block"].label(chosen.lines[0]) == "DPF-T"
     assert chosen.points == (3, 9)
