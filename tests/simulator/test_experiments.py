@@ -41,7 +41,11 @@ def test_one_block_over_many_seeds():
     assert set(fcfs) <= {19, 28, 37, 46, 55}
     assert 28 < statistics.fmean(fcfs) < 42
     assert granted("single-block", "dpf-n", SEEDS, 1) == fcfs
-    assert granted("single-block", "dpf-n", SEEDS, 125) == [100] * len(SEEDS)
+    # Now and then so many elephants come early that one of them finds a tenth unlocked.
+    at_125 = granted("single-block", "dpf-n", SEEDS, 125)
+    assert set(at_125) <= {91, 100}
+    assert at_125.count(100) >= 12
+    assert granted("single-block", "dpf-n", SEEDS, 175) == [100] * len(SEEDS)
     robin = {n: statistics.fmean(granted("single-block", "rr-n", SEEDS, n)) for n in (1, 100, 325)}
     assert robin[325] < statistics.fmean(fcfs) < robin[100] < 60
 
