@@ -383,7 +383,11 @@ def with_policies(experiment: Experiment, policies: Sequence[str]) -> Experiment
 
 
 def with_points(experiment: Experiment, points: Sequence[int]) -> Experiment:
-    return replace(experiment, points=tuple(sorted(set(points)))) if points else experiment
+    """The same experiment at other points, for all of its lines."""
+    if not points:
+        return experiment
+    lines = tuple(replace(line, points=None) for line in experiment.lines)
+    return replace(experiment, points=tuple(sorted(set(points))), lines=lines)
 
 
 QUICK = {"single-block": 236.0, "multi-block": 60.0, "mixed": 60.0, "macro": 8.0}

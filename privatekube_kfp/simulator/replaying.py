@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections import Counter
 from collections.abc import Callable
@@ -101,7 +102,10 @@ def replay(
 
     A pass is made after each arrival and whenever the scheduler says that one is due, or else
     once a `period`. What is granted stays allocated, unless it is consumed some time after.
+    Weights count where the policy knows them.
     """
+    if policy == ROUND_ROBIN or not policy_named(policy).weighs:
+        workload = dataclasses.replace(workload, weight=None)
     return _Playing(
         workload, scheduler_for(workload, policy, unlocking), period, consume_after
     ).run(advanced)

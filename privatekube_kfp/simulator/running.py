@@ -7,6 +7,7 @@ perhaps a piece of one at the end, which is passed over.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,16 @@ def _ends_whole(file: Any) -> bool:
 
 
 def _key(run: Run) -> str:
-    return json.dumps(run.to_json() | {"version": __version__}, sort_keys=True)
+    """All that decides a result: of a file, what is in it."""
+    said = run.to_json() | {"version": __version__}
+    if run.demands is not None:
+        said["demands"] = _digest(run.demands)
+    return json.dumps(said, sort_keys=True)
+
+
+@lru_cache(maxsize=8)
+def _digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def run_all(runs: Iterable[Run], results: Results, jobs: int, done: Callable[[int], None]) -> None:

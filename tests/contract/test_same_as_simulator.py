@@ -83,13 +83,7 @@ def test_the_same_claims_are_granted(ledger, clock, policy, unlocking):
     ledger.create_stream(basic_stream(unlocking=unlocking, policy=policy))
     weighs = policy not in ("dpf", "fcfs")
     workload = arrivals(seed=7)
-    simulated = replay(workload if weighs else _unweighted(workload), policy, unlocking)
+    simulated = replay(workload, policy, unlocking)
     expected = set(np.flatnonzero(simulated.granted_at != NEVER).tolist())
     assert 10 < len(expected) < PIPELINES - 10  # there is something to decide
     assert granted_by(ledger, clock, workload, weighs) == expected
-
-
-def _unweighted(workload: Workload) -> Workload:
-    from dataclasses import replace
-
-    return replace(workload, weight=None)

@@ -169,3 +169,5 @@ def test_lines_and_points_can_be_chosen():
     ]
     assert EXPERIMENTS["single-block"].label(chosen.lines[0]) == "DPF-T"
     assert chosen.points == (3, 9)
+    renyi = with_points(EXPERIMENTS["renyi"], [7])
+    assert [list(renyi.points_of(line)) for line in renyi.lines] == [[7], [None], [7], [None]]

@@ -138,6 +138,14 @@ def test_what_is_consumed_refuses_whom_it_leaves_too_little():
     assert spent.refused == {Reason.EXHAUSTED: 1, Reason.EXCEEDS_CAPACITY: 1}
 
 
+def test_weights_count_where_the_policy_knows_them():
+    workload = small([1, 2], [6, 7], weight=np.array([1, 9]))
+    for policy, lucky in (("dpf", 0), ("weighted-dpf", 1), ("dpack", 1)):
+        played = replay(workload, policy, AtOnce(), period=10 * SECOND)
+        assert played.granted_at.tolist()[lucky] == 10 * SECOND, policy
+        assert played.granted == 1
+
+
 def test_nobody_comes():
     played = replay(small([], []), "dpf", ByPipelines(5))
     assert played.to_json() == {

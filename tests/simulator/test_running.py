@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from privatekube_kfp.simulator import running
 from privatekube_kfp.simulator.experiments import Run
 from privatekube_kfp.simulator.running import RESULTS, Results, run_all
 from tests.cli.running import command_line, environment
@@ -41,6 +42,17 @@ def test_a_line_that_was_cut_off_is_run_again_and_harms_no_other(tmp_path):
     run_all(RUNS[:2], Results(tmp_path), 1, told.append)
     assert told == [1, 1]
     assert len(Results(tmp_path).known) == 2
+
+
+def test_results_of_other_demands_are_others(tmp_path):
+    results, demands = Results(tmp_path), tmp_path / "demands.csv"
+    run = Run("macro", "dpf-n", 0, pipelines=5, demands=str(demands))
+    demands.write_text("one")
+    results.add(run, {"granted": 1})
+    assert run in Results(tmp_path)
+    running._digest.cache_clear()
+    demands.write_text("other")
+    assert run not in Results(tmp_path)
 
 
 @pytest.mark.slow
