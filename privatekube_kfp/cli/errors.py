@@ -8,7 +8,7 @@ understood and refused, or that something failed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import click
 
@@ -90,17 +90,22 @@ def reading_the_command_line() -> Iterator[None]:
 
 
 @contextmanager
-def needing_pyarrow() -> Iterator[None]:
-    """What is imported in here comes with the extra that has pyarrow and fsspec."""
+def needing(extra: str, *modules: str) -> Iterator[None]:
+    """What is imported in here comes with an extra."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in ("pyarrow", "fsspec"):
+        missing = (error.name or "").partition(".")[0]
+        if missing not in modules:
             raise
         raise Failure(
             "MissingExtra",
-            f"{error.name} is not installed; run pip install 'privatekube-kfp[pipelines]'",
+            f"{missing} is not installed; run pip install 'privatekube-kfp[{extra}]'",
         ) from None
+
+
+def needing_pyarrow() -> AbstractContextManager[None]:
+    return needing("pipelines", "pyarrow", "fsspec")
 
 
 def failure_of(error: BaseException) -> Failure | None:

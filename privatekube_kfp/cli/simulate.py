@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from privatekube_kfp.cli.bars import bar
-from privatekube_kfp.cli.errors import INTERRUPTED, Failure, reading_the_command_line
+from privatekube_kfp.cli.errors import INTERRUPTED, Failure, needing, reading_the_command_line
 from privatekube_kfp.cli.guarantee import Guarantee, guarantee_options
 from privatekube_kfp.cli.options import InOrder, json_option, ledger_option
 from privatekube_kfp.cli.output import print_facts, print_table, say
@@ -25,6 +26,7 @@ from privatekube_kfp.simulator.experiments import (
     Experiment,
     with_points,
     with_policies,
+    without_limit,
 )
 from privatekube_kfp.simulator.grid import Grid, Row
 from privatekube_kfp.simulator.replaying import replay as play
@@ -242,6 +244,10 @@ def _experiment_command(experiment: Experiment) -> click.Command:
         _check(experiment, seeds, points)
         with reading_the_command_line():
             chosen = with_points(with_policies(experiment, policies), points)
+        if not policies and not find_spec("scipy"):
+            chosen = without_limit(chosen)
+            click.echo("without the limit: scipy is not installed (extra simulator)", err=True)
+        with reading_the_command_line():
             grid = Grid([chosen], seeds, demands=demands, quick=quick)
         rows = grid.rows(chosen, _run(grid, out, jobs))
         session.answer(
@@ -278,7 +284,7 @@ def _run(grid: Grid, folder: Path, jobs: int | None) -> Results:
         raise click.UsageError(f"--jobs must be from 1 to {_MOST_JOBS}")
     results, runs = Results(folder), grid.runs()
     try:
-        with bar("simulations", len(runs)) as advanced:
+        with needing("simulator", "scipy"), bar("simulations", len(runs)) as advanced:
             run_all(runs, results, jobs, advanced)
     except KeyboardInterrupt:
         done = sum(run in results for run in runs)
@@ -343,7 +349,10 @@ def figures(
       privatekube simulate figures --out evaluation
       privatekube simulate figures --only single-block --seeds 20
     """
-    from privatekube_kfp.simulator.figures import draw, page
+    with needing("simulator", "matplotlib", "scipy"):
+        import scipy  # noqa: F401
+
+        from privatekube_kfp.simulator.figures import draw, page
 
     _check(EXPERIMENTS["single-block"], seeds, ())
     names = only or [n for n, e in EXPERIMENTS.items() if demands or not e.needs_demands]

@@ -382,6 +382,11 @@ def with_policies(experiment: Experiment, policies: Sequence[str]) -> Experiment
     return replace(experiment, lines=lines)
 
 
+def without_limit(experiment: Experiment) -> Experiment:
+    lines = tuple(line for line in experiment.lines if line.policy != LIMIT)
+    return replace(experiment, lines=lines)
+
+
 def with_points(experiment: Experiment, points: Sequence[int]) -> Experiment:
     """The same experiment at other points, for all of its lines."""
     if not points:

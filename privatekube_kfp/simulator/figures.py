@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from privatekube_kfp.core.errors import PrivateKubeError, Reason
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
 from privatekube_kfp.simulator.experiments import Experiment
 from privatekube_kfp.simulator.grid import Row
 
@@ -27,9 +29,9 @@ _DASHES = {"basic": "-", "classic": "-", "weighted": "--"}
 
 def draw(experiment: Experiment, rows: Sequence[Row], folder: Path, seeds: int) -> list[Path]:
     """How many are granted and how long they wait, as PNG and as SVG."""
-    pyplot = _pyplot()
     several = len({row["accounting"] for row in rows}) > 1
-    figure, (granted, delay) = pyplot.subplots(1, 2, figsize=(10.5, 4.0), constrained_layout=True)
+    figure = Figure(figsize=(10.5, 4.0), layout="constrained")
+    granted, delay = figure.subplots(1, 2)
     for line in dict.fromkeys(row["line"] for row in rows):
         points = [row for row in rows if row["line"] == line]
         style = _style(points[0], several)
@@ -52,27 +54,12 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path, seeds: int) 
     spread = f"means of {seeds} seeds, and their deviation" if seeds > 1 else "one seed"
     figure.suptitle(f"{experiment.title} ({spread})", fontsize=11, x=0.01, ha="left")
     paths = [folder / f"{experiment.name}.{ending}" for ending in ("png", "svg")]
-    for path in paths:
-        # Without the time of drawing, so that the same results give the same file.
-        metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-        figure.savefig(path, dpi=130, metadata=metadata)
-    pyplot.close(figure)
+    # Without the time of drawing and names drawn by lot: the same results give the same files.
+    with rc_context({"svg.hashsalt": "privatekube"}):
+        for path in paths:
+            metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+            figure.savefig(path, dpi=130, metadata=metadata)
     return paths
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        raise PrivateKubeError(
-            Reason.INVALID_REQUEST,
-            "matplotlib is not installed; run pip install 'privatekube-kfp[simulator]'",
-        ) from None
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "privatekube"
-    import matplotlib.pyplot
-
-    return matplotlib.pyplot
 
 
 def _style(row: Row, several: bool) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from privatekube_kfp.core.errors import PrivateKubeError, Reason
 from privatekube_kfp.simulator.workload import Workload
 
 _TOLERANCE = 1e-6
@@ -37,14 +36,10 @@ class Limit:
 
 def upper_bound(workload: Workload, seconds: float = 5.0) -> Limit:
     """The most pipelines that the blocks could serve."""
-    try:
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import coo_matrix
-    except ModuleNotFoundError:
-        raise PrivateKubeError(
-            Reason.INVALID_REQUEST,
-            "scipy is not installed; run pip install 'privatekube-kfp[simulator]'",
-        ) from None
+    # Here, since only this needs scipy.
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import coo_matrix
+
     if not len(workload):
         return Limit(0, True)
     kinds, many = _kinds(workload)

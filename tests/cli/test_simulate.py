@@ -1,6 +1,7 @@
 """`privatekube simulate`, as people and programs use it."""
 
 import json
+import sys
 
 import pytest
 
@@ -154,6 +155,24 @@ def test_figures_with_a_page(run, tmp_path):
     before = (out / "mice.svg").read_bytes()
     run.ok("simulate", "figures", *words)
     assert (out / "mice.svg").read_bytes() == before
+
+
+def test_without_the_extra(run, tmp_path, monkeypatch):
+    """Figures say at once what is missing; experiments go without the limit, and say so."""
+    for name in ("scipy", "matplotlib"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr("privatekube_kfp.cli.simulate.find_spec", lambda name: None)
+    few = ("--seeds", "1", "--jobs", "1", "--out", str(tmp_path))
+    said = run("simulate", "figures", *few)
+    assert said.code == 1
+    assert "is not installed; run pip install 'privatekube-kfp[simulator]'" in said.err
+    shown = run("simulate", "single-block", "--pipelines", "125", *few)
+    assert shown.code == 0
+    assert "without the limit: scipy is not installed" in shown.err
+    assert "limit" not in shown.out
+    asked = run("simulate", "single-block", "--policy", "limit", *few)
+    assert asked.code == 1
+    assert "scipy is not installed; run pip install" in asked.err
 
 
 @pytest.fixture
