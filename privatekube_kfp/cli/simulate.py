@@ -64,7 +64,7 @@ def simulate() -> None:
 @click.option(
     "--trace",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="CSV: arrival (seconds), start_block, num_blocks, epsilon; see the docs for more.",
 )
 @click.option(
@@ -202,7 +202,7 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
             ),
             click.option(
                 "--demands",
-                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                type=click.Path(dir_okay=False, path_type=Path),
                 help="The macrobenchmark's kinds of pipelines, a CSV file.",
             ),
             click.option("--quick", is_flag=True, help="Shorter runs, for a first look."),
@@ -255,6 +255,7 @@ def _experiment_command(experiment: Experiment) -> click.Command:
             lambda: _tell_rows(chosen, rows),
         )
 
+    demands = " --demands demands.csv" if experiment.needs_demands else ""
     command.__doc__ = f"""{experiment.help}
 
     Means over the seeds, and how far single runs deviate. -n unlocks a share per pipeline, -t one
@@ -262,7 +263,7 @@ def _experiment_command(experiment: Experiment) -> click.Command:
 
     \b
     Example:
-      privatekube simulate {experiment.name} --policy dpf-n --policy fcfs --seeds 3
+      privatekube simulate {experiment.name}{demands} --policy dpf-n --policy fcfs --seeds 3
     """
     return click.command(experiment.name, short_help=experiment.help)(command)
 

@@ -60,6 +60,11 @@ def test_examples_in_help_can_be_understood(run, workplace, monkeypatch, args):
     if args[0] == "vectors":
         monkeypatch.setenv("XDG_CACHE_HOME", str(workplace))
         monkeypatch.setenv("PATH", "")  # nothing is fetched here
+    if args[0] == "simulate":
+        # What they tell takes minutes; here it only has to be understood.
+        done = {"arrivals": 2, "granted": 1, "delay_mean": 0.5, "fair": 2, "fair_granted": 1}
+        monkeypatch.setattr("privatekube_kfp.simulator.experiments.Run.result", lambda run: done)
+        monkeypatch.setattr("os.cpu_count", lambda: 1)  # in this process
     (workplace / "plan.json").write_text('{"mechanism": "laplace", "epsilon": "0.1"}')
     for stream in ("clicks", "reviews", "users"):
         more = ("--semantic", "user", "--counter-epsilon", "0.1") if stream == "users" else ()

@@ -83,8 +83,8 @@ def test_a_replay_that_makes_no_sense(run, trace, words, said):
 
 def test_a_trace_that_is_not_there(run):
     result = run("simulate", "replay", "--trace", "nowhere.csv", "--policy", "fcfs")
-    assert result.code == 2
-    assert "'nowhere.csv' does not exist" in result.err
+    assert result.code == 1
+    assert "nowhere.csv: No such file or directory" in result.err
 
 
 def test_a_bad_trace_is_the_callers_fault(run, tmp_path):
@@ -159,8 +159,10 @@ def test_figures_with_a_page(run, tmp_path):
 
 def test_without_the_extra(run, tmp_path, monkeypatch):
     """Figures say at once what is missing; experiments go without the limit, and say so."""
-    for name in ("scipy", "matplotlib"):
+    extra = {"scipy", "matplotlib"}
+    for name in extra | {name for name in sys.modules if name.partition(".")[0] in extra}:
         monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "privatekube_kfp.simulator.figures", raising=False)
     monkeypatch.setattr("privatekube_kfp.cli.simulate.find_spec", lambda name: None)
     few = ("--seeds", "1", "--jobs", "1", "--out", str(tmp_path))
     said = run("simulate", "figures", *few)
