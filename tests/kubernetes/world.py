@@ -105,13 +105,16 @@ class World:
             for event in objects
             if event["involvedObject"]["name"] == name
             and event["reason"] == reason
-            and event["involvedObject"]["uid"] not in self._before
+            and event["involvedObject"].get("uid") not in self._before
         ]
 
     def note_events(self):
-        """Forget the events of tests before, whose streams and blocks had the same names."""
+        """Forget the events of tests before, whose streams and blocks had the same names.
+
+        Some events of others have no uid.
+        """
         objects, _ = self.api.list_all(EVENTS)
-        self._before = {event["involvedObject"]["uid"] for event in objects}
+        self._before = {event["involvedObject"].get("uid") for event in objects}
 
     def answer(self, claim, request="allocate"):
         """The response in a claim's status, once it is there."""
