@@ -39,6 +39,7 @@ _COMMANDS = {
     "run": "Run a pipeline on this machine.",
     "submit": "Run a pipeline on a Kubeflow cluster.",
     "install": "Install into a Kubernetes cluster.",
+    "doctor": "Find what is wrong with a cluster, and what mends it.",
 }
 
 

@@ -36,7 +36,7 @@ _OVER = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED", "ERROR")
 _POLL = 5.0
 
 
-def _endpoint(text: str) -> str:
+def read_endpoint(text: str) -> str:
     """kfp takes an empty one for a cluster of its own choice, and says so to nobody."""
     if not text or any(letter.isspace() for letter in text) or not text.isprintable():
         raise invalid(f"{text!r} is not an address; write it like http://localhost:8888")
@@ -48,7 +48,7 @@ def _endpoint(text: str) -> str:
 @arguments_option
 @click.option(
     "--endpoint",
-    type=Value("URL", _endpoint),
+    type=Value("URL", read_endpoint),
     envvar=ENDPOINT_VARIABLE,
     required=True,
     help=f"Where Kubeflow Pipelines serves its API (or set {ENDPOINT_VARIABLE}).",
@@ -96,7 +96,7 @@ def submit(
         given = compiled.arguments(arguments)
     if not no_lint:
         refuse_findings(compiled)
-    token = _token(token_env)
+    token = read_token(token_env)
     with _telling_what_fails(endpoint), tempfile.TemporaryDirectory() as folder:
         client = _client(endpoint, namespace, token)
         # kfp takes a pipeline's name from its file.
@@ -131,7 +131,7 @@ def submit(
     return DONE
 
 
-def _token(variable: str | None) -> str | None:
+def read_token(variable: str | None) -> str | None:
     if variable is None:
         return None
     token = os.environ.get(variable)
