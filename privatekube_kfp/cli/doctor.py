@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from privatekube_kfp.cli.errors import DONE, REFUSED, needing
 from privatekube_kfp.cli.install import NAMESPACE, manifests, read_namespace
 from privatekube_kfp.cli.options import json_option
 from privatekube_kfp.cli.output import say
+from privatekube_kfp.cli.pipelines import settings_option
 from privatekube_kfp.cli.session import Session
 from privatekube_kfp.cli.submit import ENDPOINT_VARIABLE, read_endpoint, read_token
 from privatekube_kfp.cli.values import Value
@@ -30,6 +33,7 @@ _ANSWER_SECONDS = 10.0
     help="Where pipelines run.  [default: that of the kubeconfig's context]",
 )
 @click.option("--service-account", metavar="NAME", help="Whom tasks run as.")
+@settings_option
 @click.option(
     "--endpoint",
     type=Value("URL", read_endpoint),
@@ -47,25 +51,28 @@ def doctor(
     session: Session,
     namespace: str | None,
     service_account: str | None,
+    settings_address: str | None,
     endpoint: str | None,
     token_env: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
-    """Check a cluster, and say for each thing what is wrong and which command mends it.
+    """Check a cluster and its site settings: what is wrong, and which command mends it.
 
     It looks at the cluster of the kubeconfig, or in a pod at the pod's own, with the rights that
-    you have: what you may not read is said not to be checked. It changes nothing.
+    you have; what you may not read is said not to be checked. It changes nothing, but for an empty
+    object that it writes to where results go, and removes again.
 
     \b
     Examples:
       privatekube doctor
-      privatekube doctor --namespace kubeflow --endpoint http://localhost:8888
+      privatekube doctor --namespace kubeflow --settings site.yaml --endpoint http://localhost:8888
 
     Exit codes: 0 nothing is wrong, whatever the warnings; 1 something is wrong; 2 usage.
     """
     with needing("kubernetes", "kubernetes", "urllib3"):
         from privatekube_kfp.core.errors import LedgerError
+        from privatekube_kfp.doctor import site
         from privatekube_kfp.doctor.cluster import NoCluster
         from privatekube_kfp.doctor.examination import Setup, examine
         from privatekube_kfp.doctor.findings import Commands, is_well
@@ -73,28 +80,35 @@ def doctor(
 
     token = read_token(token_env)
     commands = Commands(kubeconfig, context)
-    try:
-        usual = default_namespace(kubeconfig, context)
-    except LedgerError:
-        usual = "default"  # Nothing of it is asked: `connect` fails for the same reason.
 
+    @functools.cache
     def connect() -> Cluster:
         try:
             return _connect(kubeconfig, context)
         except LedgerError as error:
             raise NoCluster(error.message) from error
 
+    found = site.look(settings_address, connect)
+    settings = found.settings
+    namespace = namespace or settings.namespace
+    if not namespace:
+        try:
+            namespace = default_namespace(kubeconfig, context)
+        except LedgerError:
+            namespace = "default"  # Nobody asks for it: `connect` fails for the same reason.
     setup = Setup(
         manifests=manifests(),
         version=__version__,
         scheduler_namespace=NAMESPACE,
-        namespace=namespace or usual,
-        account=service_account,
-        endpoint=endpoint,
+        namespace=namespace,
+        account=service_account or settings.service_account or None,
+        settings=settings,
+        endpoint=endpoint or settings.endpoint or None,
         token=token,
     )
     findings = []
-    for finding in examine(setup, connect, commands):
+    checks = itertools.chain(site.check(found, settings_address), examine(setup, connect, commands))
+    for finding in checks:
         findings.append(finding)
         if not session.as_json:
             _show(finding)

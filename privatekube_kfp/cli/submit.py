@@ -97,7 +97,7 @@ def submit(
     Exit codes: 0 submitted, and with --wait succeeded; 1 refused or failed; 2 usage.
     """
     settings = find_settings(settings_address)
-    endpoint = endpoint or (_endpoint(settings.endpoint) if settings.endpoint else None)
+    endpoint = endpoint or (read_endpoint(settings.endpoint) if settings.endpoint else None)
     if endpoint is None:
         raise click.UsageError(
             f"No endpoint: give --endpoint, set {ENDPOINT_VARIABLE} or write it into settings."

@@ -243,8 +243,9 @@ class RightsFacts:
     lacking: list[Lacking]
 
 
-def look_at_rights(cluster: Cluster, manifests: Sequence[Object], account: Account) -> RightsFacts:
-    rights = Rights(cluster)
+def look_at_rights(
+    cluster: Cluster, manifests: Sequence[Object], account: Account, rights: Rights
+) -> RightsFacts:
     roles = {each["metadata"]["name"]: each for each in manifests if each["kind"] == "ClusterRole"}
     found = []
     for role, kind, binding, namespace in (

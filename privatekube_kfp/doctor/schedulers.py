@@ -31,7 +31,7 @@ from privatekube_kfp.doctor.findings import (
     warning,
     wrong,
 )
-from privatekube_kfp.doctor.images import Waiting, waiting
+from privatekube_kfp.doctor.images import VERSION, Waiting, reference, waiting
 from privatekube_kfp.ledger.kubernetes.api import LEASES, VERSION_ANNOTATION, WORKFLOWS, Object
 
 CHECK = "scheduler"
@@ -39,7 +39,6 @@ NAME = "privatekube-scheduler"
 
 _LABEL = f"app.kubernetes.io/name={NAME}"
 _LONGEST_WAIT = 20.0
-_VERSION = re.compile(r"\d+\.\d+\.\d+([-.+]\w+)*", re.ASCII)
 
 
 class Place(NamedTuple):
@@ -86,6 +85,13 @@ class SchedulerFacts:
     """What the only scheduler may not do, and must."""
 
     @property
+    def chosen(self) -> Installed | None:
+        """The Deployment to speak of: of several on one Lease, the one that works."""
+        if isinstance(self.installed, Unknown) or not self.installed:
+            return None
+        return max(self.installed, key=lambda each: (each.wanted > 0, each.ready))
+
+    @property
     def places(self) -> list[Place]:
         """The Leases of all schedulers that run or are meant to."""
         found = []
@@ -111,9 +117,9 @@ def look(
     installed = found if isinstance(found, Unknown) else [_installed(each) for each in found]
     leads = _leads(cluster, [] if isinstance(installed, Unknown) else installed, within)
     facts = SchedulerFacts(installed, leads)
-    if isinstance(installed, Unknown) or len(facts.places) != 1 or not installed:
+    only = facts.chosen
+    if only is None or len(facts.places) > 1:
         return facts
-    only = _most_ready(installed)
     pods = cluster.list(PODS, only.place.namespace, labels=_LABEL)
     waits = [] if isinstance(pods, Unknown) else waiting(pods)
     lacks = rights.lacking(
@@ -206,15 +212,15 @@ def _needed(manifests: Sequence[Object], place: Place) -> list[Right]:
 # Judging
 
 
-def check(facts: SchedulerFacts, version: str, namespace: str, commands: Commands) -> list[Finding]:
+def check(facts: SchedulerFacts, version: str, commands: Commands) -> list[Finding]:
     """One finding for what keeps the scheduler from working; else what its state is."""
     if isinstance(facts.installed, Unknown):
         return [unchecked(CHECK, facts.installed)]
     if len(facts.places) > 1:
         return [_several(facts, commands)]
-    if not facts.installed:
+    only = facts.chosen
+    if only is None:
         return [_none(facts, version, commands)]
-    only = _most_ready(facts.installed)
     broken = _not_running(only, facts, version, commands)
     if broken is not None:
         return [broken]
@@ -228,16 +234,12 @@ def check(facts: SchedulerFacts, version: str, namespace: str, commands: Command
     return found or [ok(CHECK, f"{only}, version {version}, led by {_holder(facts, only)}")]
 
 
-def _most_ready(installed: Sequence[Installed]) -> Installed:
-    return max(installed, key=lambda each: (each.wanted > 0, each.ready))
-
-
 def install_again(only: Installed | None, version: str, commands: Commands) -> str:
     """The command that installs without moving the scheduler, or taking its image away."""
     if only is None:
         return commands.install()
     usual_namespace = only.place.namespace == "privatekube-system"
-    repository = _repository(only.image)
+    repository = reference(only.image).repository
     return commands.install(
         None if usual_namespace else only.place.namespace,
         None if repository == "privatekube/scheduler" else f"{repository}:{version}",
@@ -351,8 +353,8 @@ def _version(
         noted = [each.version for each in facts.leads if each.place == only.place and each.version]
         found = noted[0] if noted else None
     if found is None:
-        tag = _tag(only.image)
-        found = tag if tag and _VERSION.fullmatch(tag) else None
+        tag = reference(only.image).tag
+        found = tag if VERSION.fullmatch(tag) else None
     if found is None or found == version:
         return []
     said = f"the scheduler is of version {found}, and this library of version {version}"
@@ -375,17 +377,7 @@ def _numbers(version: str) -> list[int]:
 
 def _own(image: str) -> str | None:
     """The image, where it is not what `install` would set by itself."""
-    return None if _repository(image) == "privatekube/scheduler" else image
-
-
-def _repository(image: str) -> str:
-    name = image.partition("@")[0]
-    before, slash, last = name.rpartition("/")
-    return f"{before}{slash}{last.partition(':')[0]}"
-
-
-def _tag(image: str) -> str | None:
-    return image.partition("@")[0].rpartition("/")[2].partition(":")[2] or None
+    return None if reference(image).repository == "privatekube/scheduler" else image
 
 
 # Ends of runs

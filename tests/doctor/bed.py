@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from kubernetes.client import AppsV1Api, CoordinationV1Api, CoreV1Api
 from kubernetes.client.exceptions import ApiException
 
+from privatekube_kfp import __version__
 from privatekube_kfp.cli import main
 from privatekube_kfp.cli.install import NAMESPACE as SYSTEM
+from tests.doctor.object_store import KEY, SECRET, ObjectStore
 from tests.kubernetes.control_plane.cluster import Cluster
 from tests.kubernetes.test_rbac import WORKFLOWS
 from tests.scheduler.running import start_process, until
@@ -28,6 +31,25 @@ ROOT = Path(__file__).resolve().parents[2]
 NAME = "privatekube-scheduler"
 KUBEFLOW = "kubeflow"
 ACCOUNT = "pipeline-runner"
+IMAGES = [f"privatekube/{name}:{__version__}" for name in ("python", "python-torch", "keras")]
+
+
+def good_settings(store: ObjectStore) -> dict:
+    return {
+        "namespace": KUBEFLOW,
+        "serviceAccount": ACCOUNT,
+        "results": "s3://team/results/{pipeline}/{run}",
+        "pipelineRoot": "s3://team/root",
+        "tasks": {
+            "env": {"AWS_ENDPOINT_URL": store.url, "AWS_DEFAULT_REGION": "nowhere-1"},
+            "secrets": [
+                {
+                    "name": "store",
+                    "env": {"id": "AWS_ACCESS_KEY_ID", "secret": "AWS_SECRET_ACCESS_KEY"},
+                }
+            ],
+        },
+    }
 
 
 @dataclass(frozen=True)
@@ -56,12 +78,14 @@ class Report:
 class Bed:
     """The cluster, its scheduler, and the doctor."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, store: ObjectStore) -> None:
         self.cluster = cluster
+        self.store = store
         self.folder = folder
         self.core = CoreV1Api(cluster.admin)
         self.apps = AppsV1Api(cluster.admin)
         self._scheduler: subprocess.Popen[bytes] | None = None
+        self.settings = "--settings", str(self.write_settings("site.yaml", good_settings(store)))
         tools = folder / "bin"
         tools.mkdir()
         (tools / "kubectl").symlink_to(cluster.kubectl_path)
@@ -84,6 +108,12 @@ class Bed:
         self.core.create_namespace({"metadata": {"name": KUBEFLOW}})
         self.core.create_namespaced_service_account(KUBEFLOW, {"metadata": {"name": ACCOUNT}})
         self.cluster.apply(ROOT / "scheduler/deploy/examples/pipeline-namespace.yaml")
+        self.core.create_namespaced_secret(
+            KUBEFLOW,
+            {"metadata": {"name": "store"}, "stringData": {"id": KEY, "secret": SECRET}},
+        )
+        (self.store.folder / "team").mkdir()
+        self.report_node()
         self.start_scheduler()
         self.report_pods_ready()
         self.shell(
@@ -98,9 +128,16 @@ class Bed:
     # The doctor, and what it says to run
 
     def doctor(self, *args: str, kubeconfig: Path | None = None) -> Report:
-        """What it says of the pipelines of Kubeflow's own namespace, unless told otherwise."""
-        where = () if "--namespace" in args else ("--namespace", KUBEFLOW)
-        code, out, err = self._privatekube(["doctor", "--json", *where, *args], kubeconfig)
+        """What it says of the pipelines of Kubeflow's own namespace.
+
+        Without settings unless told otherwise: trying places takes longer than all else.
+        """
+        which: tuple[str, ...] = ()
+        if "--settings" not in args:
+            which = ("--settings", "none")
+            for option, value in (("--namespace", KUBEFLOW), ("--service-account", ACCOUNT)):
+                which += () if option in args else (option, value)
+        code, out, err = self._privatekube(["doctor", "--json", *which, *args], kubeconfig)
         assert err == ""
         document = json.loads(out)
         assert document["ok"] is (code == 0)
@@ -221,7 +258,23 @@ class Bed:
                 if error.status not in (404, 409):
                     raise
 
+    def report_node(self) -> None:
+        """A node that has the images of components."""
+        self.core.create_node({"metadata": {"name": "node"}})
+        images = [{"names": [f"docker.io/{image}"], "sizeBytes": 1} for image in IMAGES]
+        self.core.patch_node_status("node", {"status": {"images": images}})
+
     # Breaking things
+
+    def write_settings(self, name: str, document: dict) -> Path:
+        path = self.folder / name
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    def changed_settings(self, **changes: object) -> tuple[str, str]:
+        """The option that names settings with something changed."""
+        document = good_settings(self.store) | changes
+        return "--settings", str(self.write_settings("changed.yaml", document))
 
     def kubectl(self, command: str) -> str:
         return self.shell(f"kubectl {command}")

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from privatekube_kfp import __version__
-from tests.doctor.bed import ACCOUNT, KUBEFLOW, NAME, SYSTEM
+from tests.doctor.bed import ACCOUNT, KUBEFLOW, NAME, SYSTEM, good_settings
+from tests.doctor.object_store import KEY, SECRET
 from tests.kubernetes.test_rbac import WORKFLOWS
 from tests.scheduler.running import until
 
@@ -26,9 +27,10 @@ def mended(bed, report):
 
 
 def test_nothing_is_amiss_in_a_good_set_up(bed):
-    report = bed.doctor()
+    report = bed.doctor(*bed.settings)
     assert (report.amiss, report.code) == ([], 0)
     assert [each["check"] for each in report.findings] == [
+        "settings",
         "cluster",
         "definitions",
         "roles",
@@ -37,6 +39,10 @@ def test_nothing_is_amiss_in_a_good_set_up(bed):
         "account",
         "rights",
         "streams",
+        "images",
+        "secrets",
+        "results",
+        "pipeline root",
     ]
 
 
@@ -339,3 +345,224 @@ def test_stream_without_blocks(bed):
     report = bed.doctor()
     assert report.amiss == [("streams", "warning", "StreamEmpty")]
     bed.shell("privatekube --ledger kubernetes stream delete empty --yes")
+
+
+# Settings
+
+
+def test_unknown_key_in_settings(bed):
+    report = bed.doctor(*bed.changed_settings(resultz="s3://team/results"), "--namespace", KUBEFLOW)
+    assert report.amiss == [("settings", "wrong", "SettingsInvalid")]
+    assert "unknown key 'resultz': did you mean results?" in report.only["message"]
+    assert report.only["mend"] == f"privatekube settings show --settings {bed.folder}/changed.yaml"
+
+
+def test_settings_in_a_config_map(bed):
+    address = f"configmap:{KUBEFLOW}/site"
+    report = bed.doctor("--settings", address, "--namespace", KUBEFLOW)
+    assert report.amiss == [("settings", "wrong", "SettingsMissing")]
+    bed.shell(report.only["mend"].replace("FILE", bed.settings[1]))
+    assert bed.doctor("--settings", address).amiss == []
+
+
+@pytest.mark.parametrize("image", [{"digest": "sha256:12"}, {"tag": "a b"}, {"image": "A B"}])
+def test_malformed_image(bed, image):
+    report = bed.doctor(*bed.changed_settings(images={"python": image}))
+    assert report.amiss == [("settings", "wrong", "SettingsInvalid")]
+    assert "images.python" in report.only["message"]
+
+
+def test_relative_place(bed):
+    report = bed.doctor(*bed.changed_settings(results="published/results"))
+    assert report.amiss == [("settings", "wrong", "SettingsInvalid")]
+    assert "relative paths are lost" in report.only["message"]
+
+
+# Images
+
+
+def test_image_of_another_version(bed):
+    report = bed.doctor(*bed.changed_settings(images={"python": {"tag": "0.0.9"}}))
+    assert report.amiss == [("images", "wrong", "ImageVersion")]
+    assert report.only["mend"] == "pip install privatekube-kfp==0.0.9"
+
+
+def test_image_that_tasks_cannot_pull(bed):
+    image = f"privatekube/python:{__version__}"
+    pod = {
+        "metadata": {"name": "task"},
+        "spec": {"containers": [{"name": "main", "image": image}]},
+    }
+    bed.core.create_namespaced_pod(KUBEFLOW, pod)
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "manifest unknown"}}
+    status = {"name": "main", "image": image, "imageID": "", "ready": False, "restartCount": 0}
+    reported = {"status": {"phase": "Pending", "containerStatuses": [status | {"state": waiting}]}}
+    bed.core.patch_namespaced_pod_status("task", KUBEFLOW, reported)
+    report = bed.doctor()
+    assert report.amiss == [("images", "wrong", "ImagePull")]
+    assert report.only["message"] == f"pod task cannot pull image {image}: manifest unknown"
+    assert report.only["mend"] == (
+        f"docker build -f components/Dockerfile -t {image} . && docker push {image}"
+    )
+    bed.core.delete_namespaced_pod("task", KUBEFLOW)
+
+
+def test_registry_without_the_image(bed, registry):
+    registry.has.add(f"python-torch/manifests/{__version__}")
+    registry.has.add(f"keras/manifests/{__version__}")
+    report = bed.doctor(*bed.changed_settings(images={"registry": registry.name}))
+    assert report.amiss == [("images", "wrong", "ImageMissing")]
+    image = f"{registry.name}/python:{__version__}"
+    assert image in report.only["message"]
+    registry.has.add(f"python/manifests/{__version__}")
+    assert bed.doctor(*bed.changed_settings(images={"registry": registry.name})).amiss == []
+
+
+def test_registry_that_cannot_be_reached(bed):
+    """That is no fault of the cluster's: nodes may reach what this machine does not."""
+    report = bed.doctor(*bed.changed_settings(images={"registry": "127.0.0.1:1/team"}))
+    assert report.amiss == [("images", "unchecked", "NotChecked")]
+    assert report.code == 0
+    assert "registry 127.0.0.1:1 cannot be reached from here" in report.only["message"]
+
+
+def test_registry_that_wants_credentials(bed, registry):
+    registry.status = 401
+    report = bed.doctor(*bed.changed_settings(images={"registry": registry.name}))
+    assert report.amiss == [("images", "unchecked", "NotChecked")]
+    assert "wants credentials" in report.only["message"]
+
+
+# Secrets
+
+
+def test_missing_secret(bed):
+    bed.kubectl(f"-n {KUBEFLOW} delete secret store")
+    report = bed.doctor(*bed.settings)
+    assert report.amiss == [("secrets", "wrong", "SecretMissing")]
+    assert report.only["mend"] == (
+        "kubectl -n kubeflow create secret generic store --from-literal=id=VALUE"
+        " --from-literal=secret=VALUE"
+    )
+    fill_in(bed, report)
+
+
+def test_missing_key_of_a_secret(bed):
+    change = json.dumps([{"op": "remove", "path": "/data/secret"}])
+    bed.kubectl(f"-n {KUBEFLOW} patch secret store --type=json -p '{change}'")
+    report = bed.doctor(*bed.settings)
+    assert report.amiss == [("secrets", "wrong", "SecretKeyMissing")]
+    fill_in(bed, report)
+
+
+def test_missing_pull_secret(bed):
+    report = bed.doctor(*bed.changed_settings(images={"pullSecrets": ["hub"]}))
+    assert report.amiss == [("secrets", "wrong", "SecretMissing")]
+    mended(bed, report)
+    assert bed.doctor(*bed.changed_settings(images={"pullSecrets": ["hub"]})).amiss == []
+
+
+def test_optional_secret(bed):
+    secrets = good_settings(bed.store)["tasks"]["secrets"]
+    more = {"name": "more", "env": {"a": "A"}, "optional": True}
+    tasks = good_settings(bed.store)["tasks"] | {"secrets": [*secrets, more]}
+    assert bed.doctor(*bed.changed_settings(tasks=tasks)).amiss == []
+
+
+def fill_in(bed, report):
+    """Run what the doctor says, with the values that it cannot know."""
+    command = report.only["mend"].replace("id=VALUE", f"id={KEY}")
+    command = command.replace("secret=VALUE", f"secret={SECRET}")
+    bed.shell(command.replace('"secret": "VALUE"', f'"secret": "{SECRET}"'))
+    assert bed.doctor(*bed.settings).amiss == []
+
+
+# Places
+
+
+def test_results_refused(bed):
+    """Credentials that the object store does not know."""
+    change = json.dumps({"stringData": {"secret": "wrong"}})
+    bed.kubectl(f"-n {KUBEFLOW} patch secret store -p '{change}'")
+    report = bed.doctor(*bed.settings)
+    assert ("results", "wrong", "ResultsUnwritable") in report.amiss
+    [found] = [each for each in report.findings if each["level"] == "wrong"]
+    assert found["message"].startswith("results cannot be written to s3://team/results: ")
+    command = found["mend"].replace("id=VALUE", f"id={KEY}")
+    bed.shell(command.replace("secret=VALUE", f"secret={SECRET}"))
+    assert bed.doctor(*bed.settings).amiss == []
+
+
+def test_results_without_credentials(bed):
+    tasks = {"env": {"AWS_ENDPOINT_URL": bed.store.url}}
+    report = bed.doctor(*bed.changed_settings(tasks=tasks, pipelineRoot="minio://mlpipeline"))
+    wrong = [each for each in report.amiss if each[1] == "wrong"]
+    assert wrong == [("results", "wrong", "ResultsCredentials")]
+
+
+def test_results_in_no_bucket(bed):
+    report = bed.doctor(*bed.changed_settings(results="s3://nobodys/results"))
+    assert report.amiss == [("results", "wrong", "ResultsMissing")]
+    assert report.only["mend"] == "aws s3 mb s3://nobodys"
+
+
+def test_object_store_that_cannot_be_reached(bed):
+    tasks = good_settings(bed.store)["tasks"]
+    tasks["env"]["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
+    changed = bed.changed_settings(tasks=tasks, pipelineRoot="")
+    report = bed.doctor(*changed)
+    assert report.amiss == [("results", "wrong", "ResultsUnreachable")]
+
+
+def test_object_store_that_only_the_cluster_reaches(bed):
+    tasks = good_settings(bed.store)["tasks"]
+    tasks["env"]["AWS_ENDPOINT_URL"] = "http://minio-service.kubeflow.svc:9000"
+    report = bed.doctor(*bed.changed_settings(tasks=tasks))
+    assert report.amiss == [
+        ("results", "unchecked", "NotChecked"),
+        ("pipeline root", "unchecked", "NotChecked"),
+    ]
+    assert report.code == 0
+
+
+def test_results_in_the_pod(bed):
+    report = bed.doctor(*bed.changed_settings(results="/published"))
+    assert report.amiss == [("results", "warning", "ResultsInPod")]
+
+
+def test_results_nowhere(bed):
+    report = bed.doctor(*bed.changed_settings(results=""))
+    assert report.amiss == [("results", "warning", "ResultsUnset")]
+
+
+def test_pipeline_root_in_no_bucket(bed):
+    report = bed.doctor(*bed.changed_settings(pipelineRoot="s3://nobodys/root"))
+    assert report.amiss == [("pipeline root", "wrong", "RootMissing")]
+
+
+def test_pipeline_root_that_is_a_path(bed):
+    report = bed.doctor(*bed.changed_settings(pipelineRoot="/artifacts"))
+    assert report.amiss == [("pipeline root", "wrong", "RootInPod")]
+
+
+# Kubeflow
+
+
+def test_kubeflow_does_not_answer(bed):
+    report = bed.doctor("--endpoint", "http://127.0.0.1:1")
+    assert report.amiss == [("kubeflow", "wrong", "KubeflowUnreachable")]
+
+
+@pytest.mark.parametrize(
+    ("said", "amiss"),
+    [
+        ({"tag_name": "2.17.0", "multi_user": False}, []),
+        ({"tag_name": "2.5.0"}, [("kubeflow", "warning", "KubeflowNotTried")]),
+        ({"tag_name": "unknown"}, [("kubeflow", "unchecked", "NotChecked")]),
+        (["no", "Kubeflow"], [("kubeflow", "wrong", "KubeflowUnreachable")]),
+    ],
+)
+def test_version_of_kubeflow(bed, registry, said, amiss):
+    registry.pages["/apis/v2beta1/healthz"] = json.dumps(said)
+    report = bed.doctor("--endpoint", f"http://{registry.name.partition('/')[0]}")
+    assert report.amiss == amiss
