@@ -419,7 +419,7 @@ class ControlPlane(Cluster):
         ]
 
     def _fsync(self) -> list[str]:
-        """No waiting for the disk: what a killed etcd wrote is kept, and only a power cut loses it."""
+        """Do not wait for a disk: what a killed etcd wrote is kept; only a power cut loses it."""
         if self._data.is_relative_to(_SHM) or _version(self._binaries.etcd) < (3, 5):
             return []
         return ["--unsafe-no-fsync"]
