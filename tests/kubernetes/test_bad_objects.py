@@ -52,7 +52,6 @@ from tests.kubernetes.world import (
 )
 from tests.scheduler.running import SettledLedger, settle, until
 
-
 # Claims edited by hand
 
 
