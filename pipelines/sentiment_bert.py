@@ -27,9 +27,10 @@ def sentiment_bert(
         units=units,
         epochs=epochs,
         vocabulary=vocabulary,
+        words=words,
     ) as budget:
         reviews = budget.download()
-        examples = budget.preprocess(reviews, words=words)
+        examples = budget.preprocess(reviews)
         model = budget.train(examples)
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
