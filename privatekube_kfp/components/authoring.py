@@ -59,7 +59,7 @@ class PrivacyBudget:
         self._settings = settings
         self.allocated = settings.apply(protocol.allocate(**asked))
         self.claim = self.allocated.outputs["claim"]
-        self.blocks = self.allocated.outputs["blocks"]
+        self.block_count = self.allocated.outputs["block_count"]
         self._consumed: Any = None
 
     def download(self) -> dsl.PipelineTask:

@@ -66,7 +66,7 @@ def allocate(
     max_blocks: int = 0,
     timeout: str = "1h",
     claim_name: str = "claim",
-) -> NamedTuple("Outputs", [("blocks", list)]):  # type: ignore[valid-type]
+) -> NamedTuple("Outputs", [("block_count", int)]):  # type: ignore[valid-type]
     """Asks for privacy budget on blocks of a stream, and waits for it.
 
     Place it before anything that reads private data. It makes the run's claim, or resumes it, and
@@ -83,7 +83,8 @@ def allocate(
         last_blocks: The newest blocks that match, so many; 0 for all.
         first_user: The first user index of a user range; -1 for no range.
         last_user: The last user index of a user range, included.
-        block_names: Blocks by name, instead of a range.
+        block_names: Blocks by name, instead of a range. Only a few: a task's whole input is at most
+            131,072 bytes.
         min_blocks: Fail if fewer blocks match.
         max_blocks: Take the newest if more match; 0 for no limit.
         timeout: How long to wait for budget: 0s is now or never, none waits for ever.
@@ -92,7 +93,7 @@ def allocate(
     Returns:
         claim: The claim, with what was granted.
         report: What was granted, for people.
-        blocks: The names of the bound blocks.
+        block_count: How many blocks the claim is bound to; their names are in the claim's file.
     """
     # privatekube.io/role: allocate
     from privatekube_kfp.steps.claims import allocate as step

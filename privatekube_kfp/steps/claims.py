@@ -19,6 +19,7 @@ from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.ledger.times import parse_time
 from privatekube_kfp.steps.report import report_on
 from privatekube_kfp.steps.run import (
+    START_A_NEW_RUN,
     Artifact,
     as_said,
     check_run,
@@ -28,6 +29,7 @@ from privatekube_kfp.steps.run import (
     ledger_of_run,
     live_with_run,
     name_of_claim,
+    released_already,
 )
 
 
@@ -50,8 +52,8 @@ def allocate(
     min_blocks: int = 1,
     max_blocks: int = 0,
     timeout: str = "1h",
-) -> list[str]:
-    """Make or resume the run's claim, and wait for its budget; the names of the bound blocks."""
+) -> int:
+    """Make or resume the run's claim, and wait for its budget; how many blocks it is bound to."""
     name = name_of_claim(run_id, claim_name)
     wanted = _plan(epsilon, delta, plan)
     selection = Selection(
@@ -66,6 +68,7 @@ def allocate(
     lasting = None if timeout == "none" else parse_duration(timeout, "timeout")
     with ledger_of_run() as ledger:
         live_with_run(ledger)
+        _refuse_if_denied_before(ledger, name)
         client = ClaimClient(ledger, sleep=_Telling(ledger, name).sleep)
         answer = client.allocate(
             name,
@@ -78,13 +81,10 @@ def allocate(
         raise_if_denied(name, answer)
         made = ledger.claim(name)
     if made.phase is Phase.RELEASED:
-        raise PrivateKubeError(
-            Reason.ALREADY_RELEASED,
-            f"claim {name} was released already: what it held is given back. Start a new run",
-        )
+        raise released_already(name)
     print(f"claim {name}: {answer.reason}: {answer.message}")
     _write(claim, report, made)
-    return list(made.bound())
+    return len(made.bound())
 
 
 @in_a_sentence
@@ -120,6 +120,8 @@ def consume(
             raise Invalid(Reason.INVALID_REQUEST, f"name {name!r} is for amounts; there are none")
         else:
             answer = client.consume(known.name, step=plan_step or None)
+        if answer.reason is Reason.ALREADY_RELEASED:
+            raise released_already(known.name)
         raise_if_denied(known.name, answer)
         spent = ledger.claim(known.name)
     print(f"claim {spent.name}: {answer.reason}: {answer.message}")
@@ -157,6 +159,20 @@ def release_claim(ledger: Ledger, name: str) -> str:
     if not claim.is_live:
         return f"claim {name} is {claim.phase}: there is nothing to give back"
     return f"claim {name}: {ClaimClient(ledger).release(name).message}"
+
+
+def _refuse_if_denied_before(ledger: Ledger, name: str) -> None:
+    """A denial is final, and a run that is retried asks by the same name."""
+    try:
+        answer = ledger.claim(name).responses.get("allocate")
+    except Invalid as error:
+        if error.reason is not Reason.UNKNOWN_CLAIM:
+            raise
+        return
+    if answer is not None and answer.denied:
+        raise PrivateKubeError(
+            answer.reason, f"claim {name} was denied before: {answer.message}. {START_A_NEW_RUN}"
+        )
 
 
 class _Telling:
@@ -207,8 +223,10 @@ def _write(artifact: Artifact, report: Artifact, claim: Claim) -> None:
     describe_claim(artifact, claim)
     document = {
         **artifact.metadata,
+        "blocks": list(claim.bound()),
         "granted": claim.total(Kind.ALLOCATE).to_json(),
         "spent": claim.total(Kind.CONSUME).to_json(),
+        "returned": claim.total(Kind.RELEASE).to_json(),
     }
     Path(artifact.path).write_text(json.dumps(document, indent=2) + "\n")
     Path(report.path).write_text(report_on(claim))

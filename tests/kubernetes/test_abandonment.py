@@ -55,6 +55,11 @@ def set_phase(world, phase, name="run"):
     world.edit(KIND, name, lambda obj: obj.update(status={"phase": phase}))
 
 
+def terminate(obj):
+    """As Kubeflow terminates a run."""
+    obj["spec"]["activeDeadlineSeconds"] = 0
+
+
 def claim(world, name="c", epsilon="0.5", spent=None, timeout=None, **spec):
     """A claim on both blocks that may have spent some of it, and says whose it is."""
     requests = [request_item(ask(epsilon, "b1", "b2", timeout=timeout))]
@@ -375,9 +380,9 @@ def test_whichever_sign_comes_first_counts(world, ledger):
 # A run's own claims
 
 
-def a_pod(world, *owners):
-    """A pod that no node will ever run, with these owners; its environment."""
-    name = f"pod-{uuid.uuid4().hex[:8]}"
+def a_pod(world, *owners, name=None):
+    """A pod that no node will ever run, with these owners; its environment without Kubeflow."""
+    name = name or f"pod-{uuid.uuid4().hex[:8]}"
     kubernetes.client.CoreV1Api(world.control_plane.admin).create_namespaced_pod(
         world.namespace,
         {
@@ -389,7 +394,7 @@ def a_pod(world, *owners):
             },
         },
     )
-    return {"KUBERNETES_SERVICE_HOST": "there", "HOSTNAME": name}
+    return {"KUBERNETES_SERVICE_HOST": "there", "HOSTNAME": name[:63]}
 
 
 @pytest.fixture
@@ -412,6 +417,36 @@ def test_a_claim_made_in_a_pod_lives_as_long_as_its_workflow(world, ledger):
     set_phase(world, "Failed")
     until(lambda: is_taken_back(world))
     assert epsilons(ledger, "b1")[2] == "0"
+
+
+def pod_of_pipeline(world, workflow):
+    """A pod as Kubeflow names it, and the environment that it gives it."""
+    name = f"{workflow['name']}-system-container-impl-1260740424"
+    owner = {"apiVersion": KIND.api_version, "kind": "Workflow", **workflow}
+    return {**a_pod(world, owner, name=name), "KFP_POD_NAME": name}
+
+
+@pytest.mark.usefixtures("runner")
+@pytest.mark.parametrize("waits", [True, False], ids=["it waits", "it holds budget"])
+def test_a_pipeline_with_a_long_name_is_cancelled(world, ledger, waits):
+    """Its pod's host name is cut off, so that no pod has it."""
+    if waits:
+        claim(world, "holds", "1")
+    name = f"{'a-pipeline-with-a-name-of-sixty-characters'.ljust(60, 'x')}-kt6q2"
+    workflow = run(world, name)
+    environment = pod_of_pipeline(world, workflow)
+    assert len(environment["HOSTNAME"]) == 63 < len(environment["KFP_POD_NAME"])
+    assert ledger.lives_with(environment) == f"kept for as long as Workflow {name} runs"
+    answer = ledger.submit("c", ask("0.5", "b1"))
+    assert (answer is None) == waits
+    assert is_kept(world)
+    world.edit(KIND, name, terminate)
+    assert is_kept(world)  # its exit task may run
+    set_phase(world, "Failed", name)
+    assert "has failed" in world.answer("c", ABANDONED)["message"]
+    if waits:
+        assert ledger.response("c", "allocate").reason is Reason.WITHDRAWN
+    assert epsilons(ledger, "b1") == (("0", "0", "1", "0") if waits else ("0", "1", "0", "0"))
 
 
 @pytest.mark.usefixtures("runner")
