@@ -21,7 +21,7 @@ def product_bert(
     categories: list = CATEGORIES,
     words: str = "",
     vocabulary: str = "public",
-    uri: str = "published/product_bert",
+    uri: str = "",
 ):
     with training_budget(
         "product",
@@ -33,6 +33,7 @@ def product_bert(
         units=units,
         epochs=epochs,
         vocabulary=vocabulary,
+        results=uri,
     ) as budget:
         reviews = budget.download()
         examples = budget.preprocess(reviews, words=words, categories=categories)
@@ -40,4 +41,4 @@ def product_bert(
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
         budget.show(model, evaluated)
-        budget.upload(model, uri=uri)
+        budget.upload(model)

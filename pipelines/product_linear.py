@@ -21,7 +21,7 @@ def product_linear(
     categories: list = CATEGORIES,
     words: str = "",
     vocabulary: str = "public",
-    uri: str = "published/product_linear",
+    uri: str = "",
 ):
     with training_budget(
         "product",
@@ -33,6 +33,7 @@ def product_linear(
         units=units,
         epochs=epochs,
         vocabulary=vocabulary,
+        results=uri,
     ) as budget:
         reviews = budget.download()
         examples = budget.preprocess(reviews, words=words, categories=categories)
@@ -40,4 +41,4 @@ def product_linear(
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
         budget.show(model, evaluated)
-        budget.upload(model, uri=uri)
+        budget.upload(model)

@@ -16,7 +16,7 @@ def sentiment_ff_keras(
     units: int = 20_000,
     epochs: int = 0,
     words: str = "",
-    uri: str = "published/sentiment_ff_keras",
+    uri: str = "",
 ):
     with training_budget(
         "sentiment",
@@ -28,6 +28,7 @@ def sentiment_ff_keras(
         units=units,
         epochs=epochs,
         shares=SHARES,
+        results=uri,
     ) as budget:
         reviews = budget.download()
         examples = budget.preprocess(reviews, words=words)
@@ -35,4 +36,4 @@ def sentiment_ff_keras(
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
         budget.show(model, evaluated)
-        budget.upload(model, uri=uri)
+        budget.upload(model)
