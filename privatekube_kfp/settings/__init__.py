@@ -4,7 +4,8 @@
 a compiled pipeline. Whoever needs a setting asks here; nothing else reads the file.
 """
 
-from privatekube_kfp.settings.applying import RESULTS_VARIABLE, Applied, apply_settings
+from privatekube_kfp.data.places import RESULTS_VARIABLE
+from privatekube_kfp.settings.applying import Applied, apply_settings
 from privatekube_kfp.settings.reading import (
     FILE_NAME,
     SETTINGS_VARIABLE,

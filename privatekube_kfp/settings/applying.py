@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from privatekube_kfp.data.places import RESULTS_VARIABLE
 from privatekube_kfp.roles import roles_in_source
 from privatekube_kfp.settings.schema import (
     COMPONENTS,
@@ -24,8 +25,6 @@ from privatekube_kfp.settings.schema import (
     gigabytes,
 )
 
-RESULTS_VARIABLE = "PRIVATEKUBE_RESULTS"
-"""Says to Allocate and Upload where the results of their pipeline go."""
 _TOLD_WHERE = ("allocate", "upload")
 _OURS = "privatekube/"
 _FUNCTION = "--function_to_execute"
@@ -52,7 +51,9 @@ def apply_settings(
     """The documents of a compiled pipeline with settings in them, and what they say for whom."""
     spec = copy.deepcopy(dict(documents[0]))
     platform: dict[str, Any] = copy.deepcopy(dict(documents[1])) if len(documents) > 1 else {}
-    results = place_of_pipeline(settings.results, str(spec["pipelineInfo"]["name"]))
+    results = ""
+    if any(component_of(*one) == ("upload", True) for one in _containers(spec)):
+        results = place_of_pipeline(settings.results, str(spec["pipelineInfo"]["name"]))
     if settings.pipeline_root:
         spec.setdefault("defaultPipelineRoot", settings.pipeline_root)
     applied: dict[str, Applied] = {}
