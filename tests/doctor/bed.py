@@ -144,6 +144,12 @@ class Bed:
         assert code in (0, 1)
         return Report(code, document["findings"])
 
+    def text(self, *args: str, code: int = 0) -> str:
+        """What `privatekube` prints for people."""
+        ended, out, err = self._privatekube(list(args), None)
+        assert (ended, err) == (code, "")
+        return out
+
     def _privatekube(self, args: list[str], kubeconfig: Path | None) -> tuple[int, str, str]:
         """Runs it in this process, which is quicker than another."""
         out, err = io.StringIO(), io.StringIO()
