@@ -17,7 +17,7 @@ from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.dp.contribution import unit_of
 from privatekube_kfp.dp.statistics import calibrate
 from privatekube_kfp.dp.statistics import statistic as statistic_named
-from privatekube_kfp.steps.data import make_sure_it_consumed
+from privatekube_kfp.steps.data import blocks_of_claim, make_sure_it_consumed
 from privatekube_kfp.steps.paying import make_sure_it_belongs, payment_for, step_of, untold
 from privatekube_kfp.steps.report import report_on_statistic
 from privatekube_kfp.steps.run import (
@@ -26,6 +26,7 @@ from privatekube_kfp.steps.run import (
     claim_of_artifact,
     in_a_sentence,
     ledger_of_run,
+    write_page,
 )
 
 
@@ -51,7 +52,7 @@ def dp_statistic(
     with ledger_of_run() as ledger:
         paying = payment_for(ledger, claim, run_id, plan_step)
         known, stream = paying.claim, paying.stream
-        blocks = [ledger.block(name).block for name in known.bound()]
+        blocks = blocks_of_claim(ledger, known).values()
     make_sure_it_belongs(known, "data", data.metadata.get("claim"))
     unit = unit_of(
         stream.semantic,
@@ -95,7 +96,7 @@ def show_statistic(
         )
     _, granted = step_of(known, step)
     metrics.metadata.update(_numbers(found))
-    Path(report.path).write_text(report_on_statistic(found, granted))
+    write_page(report, report_on_statistic(found, granted))
     print(f"{found['statistic']}: shown, for {granted.brief()} of claim {known.name}")
 
 
@@ -115,6 +116,5 @@ def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
     """What Kubeflow shows as metrics: the value or values, and how far off they may be."""
     value = found["value"]
     numbers = dict(value) if isinstance(value, Mapping) else {"value": value}
-    if found["error95"] is not None:
-        numbers["error95"] = found["error95"]
-    return numbers
+    errors = {"error95": found["error95"], "error95_each": found.get("error95Each")}
+    return {**numbers, **{name: error for name, error in errors.items() if error is not None}}

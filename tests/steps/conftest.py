@@ -10,6 +10,8 @@ from privatekube_kfp.core.unlocking import ByPipelines
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 from privatekube_kfp.ledger.streams import StreamSpec
 from privatekube_kfp.steps.claims import allocate
+from privatekube_kfp.steps.log_lines import WIDTH, error_in
+from tests.kubeflow.metadata import given_back
 
 DAYS = ("monday", "tuesday", "wednesday")
 
@@ -22,8 +24,9 @@ class Artifact:
     metadata: dict = field(default_factory=dict)
 
     def travelled(self):
-        """The same after its way through Kubeflow: only what is JSON survives."""
-        return Artifact(self.path, json.loads(json.dumps(self.metadata)))
+        """The same after its way through Kubeflow."""
+        name = Path(self.path).name
+        return Artifact(self.path, given_back(json.loads(json.dumps(self.metadata)), name))
 
 
 class World:
@@ -58,7 +61,7 @@ class World:
             "last_blocks": 2,
             "timeout": "0s",
         }
-        allocate(claim, report, **{**wanted, **asked})
+        self.count = allocate(claim, report, **{**wanted, **asked})
         return claim.travelled()
 
     def claim(self, name="run-1.claim"):
@@ -82,12 +85,14 @@ def world(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fails():
-    """The sentence in which a step ends."""
+    """The reason and the sentence in which a step ends."""
 
     def run(step, *args, **kwargs):
         with pytest.raises(SystemExit) as ended:
             step(*args, **kwargs)
         assert isinstance(ended.value.code, str), "it must say why"
-        return ended.value.code
+        lines = ended.value.code.splitlines()
+        assert len(lines[-1]) <= WIDTH
+        return error_in(lines)
 
     return run

@@ -83,7 +83,8 @@ def names(world, stream="event"):
 def test_what_comes_out(reviews, table, capsys):
     (until, blocks), report = take_in(reviews, table(rows()))
     assert until == "2018-01-04T00:00:00Z"
-    assert blocks == names(reviews) == ["event-2018-01-01", "event-2018-01-02", "event-2018-01-03"]
+    assert names(reviews) == ["event-2018-01-01", "event-2018-01-02", "event-2018-01-03"]
+    assert blocks == 3
     assert capsys.readouterr().out == f"stream event: 3 new blocks, whole until {until}\n"
     assert report == (
         "# Stream event\n\n"
@@ -97,7 +98,7 @@ def test_what_comes_out(reviews, table, capsys):
 def test_users_are_told_as_they_were_published(reviews, table, capsys, stream):
     (_, blocks), report = take_in(reviews, table(rows()), stream)
     count = reviews.ledger.stream(stream).count
-    assert sorted(blocks) == sorted(names(reviews, stream)) != []
+    assert blocks == len(names(reviews, stream)) > 0
     about = f"about {count.estimate}, from {count.lower} to {count.upper} with confidence"
     assert about in capsys.readouterr().out
     told = f"About {count.estimate} users: from {count.lower} to {count.upper}, with confidence"
@@ -125,9 +126,9 @@ def test_empty_texts_and_zeros_are_what_was_not_given(reviews, table):
 
 
 def test_without_until_all_periods_that_are_over(reviews, table):
-    (until, blocks), _ = take_in(reviews, table(rows()), until="", interval="1000d")
+    (until, _), _ = take_in(reviews, table(rows()), until="", interval="1000d")
     ends = [record.block.end for record in reviews.ledger.blocks("event")]
-    assert blocks[:2] == ["event-2018-01-01", "event-2020-09-27"]
+    assert names(reviews)[:2] == ["event-2018-01-01", "event-2020-09-27"]
     assert until == format_time(ends[-1])
     assert ends[-1] <= system_clock() < ends[-1] + 1000 * DAY * 1_000_000
 
@@ -157,7 +158,7 @@ def test_a_second_time_adds_nothing(reviews, table):
     before = reviews.folder / "store/event/blocks/event-2018-01-02.parquet"
     held = before.read_bytes()
     (until, blocks), report = take_in(reviews, source)
-    assert (until, blocks) == ("2018-01-04T00:00:00Z", [])
+    assert (until, blocks) == ("2018-01-04T00:00:00Z", 0)
     assert "**0 new blocks**" in report
     assert before.read_bytes() == held
 
@@ -198,7 +199,7 @@ SEE = "; run `privatekube ingest` where the data are to see"
 def test_how_many_rows_are_bad_is_not_told(refused, table):
     bad = [dict(row, user=None) if n % 100 == 17 else row for n, row in enumerate(rows())]
     assert refused(table(bad), max_bad_rows=30) == (
-        f"privatekube: more rows are bad than the limit of 30{SEE} which (TooManyBadRows)"
+        f"TooManyBadRows: more rows are bad than the limit of 30{SEE} which"
     )
     assert "the limit of 0;" in refused(table(bad), max_bad_rows=0)
 
@@ -208,8 +209,8 @@ def test_columns_are_not_told(refused, table, tmp_path):
     path = tmp_path / "no-header.csv"
     path.write_text(f"{SECRET},user,5\n")
     sentence = refused(str(path))
-    expected = f"source 1 of 1 has other columns than it must have{SEE} which (WrongColumns)"
-    assert sentence == f"privatekube: {expected}"
+    expected = f"source 1 of 1 has other columns than it must have{SEE} which"
+    assert sentence == f"WrongColumns: {expected}"
     path = tmp_path / "keys.jsonl"
     path.write_text(f'{{"user": "a", "{SECRET}": 1}}\n')
     assert "source 2 of 2 has other columns" in refused([table(rows(3)), str(path)])
@@ -225,7 +226,7 @@ def test_columns_that_differ_are_not_told(reviews, refused, table, tmp_path, whe
         Path(reviews.artifact("report").path).unlink()
     sentence = refused(sources)
     assert "one of the sources, or what was brought in before, has other columns" in sentence
-    assert "(WrongColumns)" in sentence
+    assert "WrongColumns: " in sentence
 
 
 @pytest.mark.parametrize(
@@ -242,15 +243,15 @@ def test_what_cannot_be_read_is_not_told(refused, tmp_path, name, contents):
     (tmp_path / name).write_bytes(contents)
     sentence = refused(str(tmp_path / name))
     assert re.fullmatch(
-        r"privatekube: (source 1 of 1|one of the sources, or what was brought in before,)"
-        rf" cannot be read{SEE} why \(DataUnreadable\)",
+        r"DataUnreadable: (source 1 of 1|one of the sources, or what was brought in before,)"
+        rf" cannot be read{SEE} why",
         sentence,
     )
 
 
 def test_what_the_store_says_is_told(refused, tmp_path):
     sentence = refused(str(tmp_path / "none.parquet"))
-    assert sentence.endswith("none.parquet cannot be read: there is nothing there (DataUnreadable)")
+    assert sentence.endswith("none.parquet cannot be read: there is nothing there")
 
 
 def test_what_nobody_thought_of_is_not_told(refused, table, monkeypatch):
@@ -260,7 +261,7 @@ def test_what_nobody_thought_of_is_not_told(refused, table, monkeypatch):
     monkeypatch.setattr(module, "bring_in", break_down)
     sentence = refused(table(rows(3)))
     assert "could not be worked on (ArrowInvalid, at test_ingest.py:" in sentence
-    assert f"{SEE} why (DataUnreadable)" in sentence
+    assert f"{SEE} why" in sentence
 
 
 # What makes no sense
@@ -286,7 +287,7 @@ def test_what_nobody_thought_of_is_not_told(refused, table, monkeypatch):
         ({"sources": [""]}, "sources must hold texts, and none that is empty"),
         ({"sources": []}, "no source was given"),
         ({"to": ""}, "no place was given for the data"),
-        ({"stream": "none"}, "(UnknownStream)"),
+        ({"stream": "none"}, "UnknownStream: "),
         ({"stream": "clicks"}, "stream clicks has block"),
     ],
     ids=str,
