@@ -494,7 +494,7 @@ def test_a_claim_can_name_thousands_of_blocks(world, ledger):
 
 def test_a_claim_has_a_largest_size(world, ledger):
     names = [f"m{number}" for number in range(10_001)]
-    with pytest.raises(Refused, match="should have at most 10000 items"):
+    with pytest.raises(Refused, match="must have at most 10000 items"):
         world.claim("c", request_item(ask("0.5", *names)))
     with pytest.raises(Invalid, match="10001 blocks are more than one claim can hold") as refused:
         check_bound(names)
