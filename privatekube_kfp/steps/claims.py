@@ -32,6 +32,9 @@ from privatekube_kfp.steps.run import (
     released_already,
 )
 
+_LOOK_EVERY = 15.0
+"""Seconds between looks at what a claim waits for."""
+
 
 @in_a_sentence
 def allocate(
@@ -176,14 +179,24 @@ def _refuse_if_denied_before(ledger: Ledger, name: str) -> None:
 
 
 class _Telling:
-    """Says in a step's log what it waits for, whenever that changes."""
+    """Says in a step's log what it waits for, when that changes.
+
+    It looks now and then only: in a cluster, that reads all blocks of the stream.
+    """
 
     def __init__(self, ledger: Ledger, claim: str) -> None:
         self._ledger = ledger
         self._claim = claim
         self._told: str | None = None
+        self._look_again = 0.0
 
     def sleep(self, seconds: float) -> None:
+        if time.monotonic() >= self._look_again:
+            self._say_why()
+            self._look_again = time.monotonic() + _LOOK_EVERY
+        time.sleep(seconds)
+
+    def _say_why(self) -> None:
         waiting_for = self._ledger.why_waiting(self._claim, "allocate")
         if waiting_for is not None and waiting_for.reason != self._told:
             self._told = waiting_for.reason
@@ -191,7 +204,6 @@ class _Telling:
                 f"claim {self._claim} waits: {waiting_for.reason}: {waiting_for.message}",
                 flush=True,
             )
-        time.sleep(seconds)
 
 
 def _plan(epsilon: str, delta: str, plan: Mapping[str, Any] | None) -> Plan:

@@ -10,6 +10,7 @@ from privatekube_kfp.accounting import Plan, PureEpsilon
 from privatekube_kfp.core.claim import Phase
 from privatekube_kfp.core.selection import Selection
 from privatekube_kfp.ledger.requests import AllocateRequest
+from privatekube_kfp.ledger.sqlite import SqliteLedger
 from privatekube_kfp.steps.claims import allocate, consume, release
 from tests.kubeflow.metadata import STORE_SESSION_INFO
 
@@ -113,6 +114,25 @@ def test_a_wait_says_what_it_waits_for(world, capsys, monkeypatch):
     world.allocate(timeout="1h")
     said = capsys.readouterr().out
     assert said.index("run-1.claim waits: WaitingForRelease") < said.index("run-1.claim: Allocated")
+
+
+def test_a_long_wait_does_not_look_at_all_blocks_again_and_again(world, monkeypatch):
+    world.allocate(run_id="run-0", epsilon="0.9")
+    looks, pauses, real = [], iter(range(30, -1, -1)), SqliteLedger.why_waiting
+
+    def look(ledger, *request):
+        looks.append(request)
+        return real(ledger, *request)
+
+    def pause(seconds):
+        if not next(pauses):
+            release(run_id="run-0")
+
+    monkeypatch.setattr(SqliteLedger, "why_waiting", look)
+    monkeypatch.setattr("privatekube_kfp.steps.claims.time.sleep", pause)
+    monkeypatch.setattr("privatekube_kfp.steps.claims.time.monotonic", lambda: 1000.0)
+    world.allocate(timeout="1h")
+    assert looks == [("run-1.claim", "allocate")]
 
 
 def test_a_released_claim_does_not_come_back(world, fails):
