@@ -13,7 +13,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
 from kfp import dsl
-from kfp.dsl import Artifact, Dataset, Input, Markdown, Output, pipeline_context, python_component
+from kfp.dsl import (
+    HTML,
+    Artifact,
+    Dataset,
+    Input,
+    Metrics,
+    Output,
+    pipeline_context,
+    python_component,
+)
 
 from privatekube_kfp import __version__
 from privatekube_kfp.components.artifacts import PrivacyClaim
@@ -21,6 +30,8 @@ from privatekube_kfp.roles import RUN_ID
 
 IMAGE = f"privatekube/python:{__version__}"
 """Where the components run. `kfp.local` wants the word python in the name."""
+TORCH_IMAGE = f"privatekube/python-torch:{__version__}"
+"""Where those run that need PyTorch, which is many times as large as all else."""
 KERAS_IMAGE = f"privatekube/keras:{__version__}"
 """Where TensorFlow Privacy runs, which cannot be in one image with the others' packages."""
 
@@ -52,7 +63,7 @@ def allocate(
     run_id: str,
     stream: str,
     claim: Output[PrivacyClaim],
-    report: Output[Markdown],
+    allocation_report: Output[HTML],
     epsilon: str = "",
     delta: str = "0",
     plan: Optional[dict] = None,
@@ -66,6 +77,7 @@ def allocate(
     max_blocks: int = 0,
     timeout: str = "1h",
     claim_name: str = "claim",
+    results: str = "",
 ) -> NamedTuple("Outputs", [("block_count", int)]):  # type: ignore[valid-type]
     """Asks for privacy budget on blocks of a stream, and waits for it.
 
@@ -89,10 +101,12 @@ def allocate(
         max_blocks: Take the newest if more match; 0 for no limit.
         timeout: How long to wait for budget: 0s is now or never, none waits for ever.
         claim_name: Names the claim among those of the run.
+        results: Where an upload will write to. That it can is proven before budget is asked for;
+            the same of the site's place, where it is empty.
 
     Returns:
         claim: The claim, with what was granted.
-        report: What was granted, for people.
+        allocation_report: What was granted or, of a denial, why not; what is left of the blocks.
         block_count: How many blocks the claim is bound to; their names are in the claim's file.
     """
     # privatekube.io/role: allocate
@@ -101,7 +115,7 @@ def allocate(
     return (
         step(
             claim,
-            report,
+            allocation_report,
             run_id=run_id,
             claim_name=claim_name,
             stream=stream,
@@ -116,6 +130,7 @@ def allocate(
             min_blocks=min_blocks,
             max_blocks=max_blocks,
             timeout=timeout,
+            results=results,
         ),
     )
 
@@ -142,7 +157,7 @@ def consume(
     run_id: str,
     claim: Input[PrivacyClaim],
     consumed: Output[PrivacyClaim],
-    report: Output[Markdown],
+    spending_report: Output[HTML],
     step: str = "",
     amounts: Optional[list] = None,
     name: str = "",
@@ -161,42 +176,65 @@ def consume(
 
     Returns:
         consumed: The claim, to hand to whoever lets the result out.
-        report: What was spent and what is left, for people.
+        spending_report: What was spent, and what is left of the claim and of its blocks.
     """
     # privatekube.io/role: consume
     from privatekube_kfp.steps.claims import consume as spend
 
-    spend(claim, consumed, report, run_id=run_id, plan_step=step, amounts=amounts, name=name)
+    spend(
+        claim,
+        consumed,
+        spending_report,
+        run_id=run_id,
+        plan_step=step,
+        amounts=amounts,
+        name=name,
+    )
 
 
 @protocol_component
-def upload(run_id: str, claim: Input[PrivacyClaim], artifact: Input[Artifact], uri: str) -> None:
-    """Lets a result out: writes it to a URI, once its claim is consumed.
+def upload(
+    run_id: str,
+    claim: Input[PrivacyClaim],
+    artifact: Input[Artifact],
+    uri: str = "",
+    name: str = "",
+) -> None:
+    """Lets a result out: writes it to a URI or to the site's place, once its claim is consumed.
 
     Args:
         run_id: The run that the claim belongs to: dsl.PIPELINE_JOB_ID_PLACEHOLDER, alone.
         claim: The consumed claim, from Consume.
         artifact: What to write, a file or a folder.
-        uri: Where to: a path, or s3://..., gs://..., and so on.
+        uri: Where to: s3://..., gs://..., and so on, or on your own machine a path. Empty for the
+            site's place, which site settings say: {place}/{pipeline}/{run}/{name}.
+        name: What it is called at the site's place.
     """
     # privatekube.io/role: sink
     from privatekube_kfp.steps.data import upload as step
 
-    step(claim, artifact, run_id=run_id, uri=uri)
+    step(claim, artifact, run_id=run_id, uri=uri, name=name)
 
 
 @protocol_component
-def release(run_id: str, claim_name: str = "") -> None:
+def release(
+    run_id: str, final_report: Output[HTML], metrics: Output[Metrics], claim_name: str = ""
+) -> None:
     """Gives back what claims of the run hold and have not consumed. Place it as the exit task.
 
     Safe in every state: where a claim was never made, is denied, waits, or holds nothing more,
-    there is nothing to give back.
+    there is nothing to give back. Its report also says why a claim was denied: of a task that
+    failed, Kubeflow keeps no report.
 
     Args:
         run_id: The run whose claims they are: dsl.PIPELINE_JOB_ID_PLACEHOLDER, alone.
         claim_name: This claim of the run; all of them if empty.
+
+    Returns:
+        final_report: What was granted, spent and given back, and what is left of each block.
+        metrics: The same as numbers, per block, to compare runs by.
     """
     # privatekube.io/role: release
     from privatekube_kfp.steps.claims import release as step
 
-    step(run_id=run_id, claim_name=claim_name)
+    step(run_id=run_id, claim_name=claim_name, report=final_report, metrics=metrics)

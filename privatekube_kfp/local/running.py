@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from privatekube_kfp.core.claim import Claim
 from privatekube_kfp.core.errors import PrivateKubeError
+from privatekube_kfp.data.places import RESULTS_VARIABLE
 from privatekube_kfp.ledger.opening import LEDGER_VARIABLE, open_ledger
 from privatekube_kfp.local.budget import give_back, is_hopeless
 from privatekube_kfp.local.errors import PipelineError
@@ -31,6 +32,7 @@ from privatekube_kfp.local.logs import last_lines
 from privatekube_kfp.local.pipeline import CompiledPipeline
 from privatekube_kfp.local.processes import Signals, end_group
 from privatekube_kfp.steps.claims import claims_of_run
+from privatekube_kfp.steps.log_lines import error_in
 
 if TYPE_CHECKING:
     # Loads the Kubernetes client: only a run that declares something does.
@@ -51,6 +53,7 @@ class Order:
     ledger: str | None = None
     ledger_source: str = "--ledger"
     declarations: Declarations | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -121,7 +124,8 @@ def run_pipeline(order: Order, watcher: Watcher) -> Ending:
         with Signals() as signals:
             try:
                 with kept_alive(address, folder.run) as signs:
-                    environment = {**os.environ, **signs, LEDGER_VARIABLE: address}
+                    own = {**_results_of(folder), **order.environment}
+                    environment = {**own, **os.environ, **signs, LEDGER_VARIABLE: address}
                     problem = _supervise(order, environment, lock, tasks, signals)
                 state = _state(problem, signals)
             except BaseException:
@@ -132,6 +136,11 @@ def run_pipeline(order: Order, watcher: Watcher) -> Ending:
 
 
 # Before
+
+
+def _results_of(folder: RunFolder) -> dict[str, str]:
+    """Results go into the run's folder, where nobody says another place."""
+    return {RESULTS_VARIABLE: str(folder.path.parent / "{run}" / folder.published.name)}
 
 
 def _ledger_of(order: Order, known: Record | None) -> str:
@@ -227,8 +236,8 @@ class _Tasks:
     def problem(self, code: int) -> Problem | None:
         failed = next((task for task in self.seen.values() if task.state == "failed"), None)
         if failed is not None:
-            lines = last_lines(failed.log, 1)
-            why = lines[-1].strip().removeprefix("privatekube: ") if lines else "it says nothing"
+            lines = last_lines(failed.log)
+            why = error_in(lines) or (lines[-1].strip() if lines else "it says nothing")
             return Problem("TaskFailed", why, failed.name)
         if not self.has_ended:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended ({code})"

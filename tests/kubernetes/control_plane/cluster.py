@@ -163,7 +163,7 @@ class Cluster:
         """The path of a kubeconfig whose user is the token's owner."""
         handle, path = tempfile.mkstemp(prefix="user-", suffix=".kubeconfig", dir=self._folder)
         with os.fdopen(handle, "w") as file:
-            file.write(_kubeconfig(self._described(), {"token": token}, namespace))
+            file.write(kubeconfig(self._described(), {"token": token}, namespace))
         return Path(path)
 
     @property
@@ -347,7 +347,7 @@ class ControlPlane(Cluster):
         manager_kubeconfig = self._home / "manager.kubeconfig"
         for path, user in ((self.kubeconfig, admin), (manager_kubeconfig, manager)):
             shown = {"client-certificate": str(user.certificate), "client-key": str(user.key)}
-            path.write_text(_kubeconfig(cluster, shown, "default"))
+            path.write_text(kubeconfig(cluster, shown, "default"))
         self._tls = ssl.create_default_context(cafile=str(authority.own.certificate))
         self._tls.load_cert_chain(admin.certificate, admin.key)
 
@@ -501,7 +501,7 @@ class ControlPlane(Cluster):
             return "its log ends\n" + "".join(deque(log, 15))
 
 
-def _kubeconfig(cluster: Mapping[str, Any], user: Mapping[str, str], namespace: str) -> str:
+def kubeconfig(cluster: Mapping[str, Any], user: Mapping[str, str], namespace: str) -> str:
     context = {"cluster": "test", "user": "test", "namespace": namespace}
     return json.dumps(
         {
