@@ -478,9 +478,9 @@ def remove(world, obj):
 
 
 @pytest.mark.slow
-def test_a_claim_can_name_thousands_of_blocks(world, ledger):
+def test_a_claim_can_name_as_many_blocks_as_fit(world, ledger):
     """As many letters as one claim can hold: whatever it does then must fit into its object."""
-    names = [f"m{number:04}".ljust(100, "x") for number in range(3000)]
+    names = [f"m{number:04}".ljust(250, "x") for number in range(1200)]
     ledger.create_stream(basic_stream("many"))
     with ThreadPoolExecutor(8) as pool:
         make = partial(world.create, BLOCKS, spec={"stream": "many"}, finalizers=[FINALIZER])
@@ -488,7 +488,7 @@ def test_a_claim_can_name_thousands_of_blocks(world, ledger):
         world.claim("c", request_item(ask("0.5", *names, stream="many")), stream="many")
         answer = world.answer("c")
         assert answer["state"] == "Done"
-        assert "3000 blocks" in answer["message"]
+        assert "1200 blocks" in answer["message"]
         assert epsilons(ledger, names[-1]) == ("0", "0.5", "0.5", "0")
         for request in (spend("0.1", "first"), spend("0.2", "second"), ReleaseRequest("release")):
             assert ledger.submit("c", request).done
@@ -501,7 +501,7 @@ def test_a_claim_can_name_thousands_of_blocks(world, ledger):
 
 def test_a_claim_has_a_largest_size(world, ledger):
     names = [f"m{number}" for number in range(10_001)]
-    with pytest.raises(Refused, match="should have at most 10000 items"):
+    with pytest.raises(Refused, match="at most 10000 items"):
         world.claim("c", request_item(ask("0.5", *names)))
     with pytest.raises(Invalid, match="10001 blocks are more than one claim can hold") as refused:
         check_bound(names)
