@@ -33,10 +33,12 @@ def product_ff(
         units=units,
         epochs=epochs,
         vocabulary=vocabulary,
+        categories=categories,
+        words=words,
         results=uri,
     ) as budget:
         reviews = budget.download()
-        examples = budget.preprocess(reviews, words=words, categories=categories)
+        examples = budget.preprocess(reviews)
         model = budget.train(examples)
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)

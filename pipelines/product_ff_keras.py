@@ -33,10 +33,12 @@ def product_ff_keras(
         units=units,
         epochs=epochs,
         shares=SHARES,
+        categories=categories,
+        words=words,
         results=uri,
     ) as budget:
         reviews = budget.download()
-        examples = budget.preprocess(reviews, words=words, categories=categories)
+        examples = budget.preprocess(reviews)
         model = budget.train(examples, dp_train_keras)
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)

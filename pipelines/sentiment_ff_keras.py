@@ -28,10 +28,11 @@ def sentiment_ff_keras(
         units=units,
         epochs=epochs,
         shares=SHARES,
+        words=words,
         results=uri,
     ) as budget:
         reviews = budget.download()
-        examples = budget.preprocess(reviews, words=words)
+        examples = budget.preprocess(reviews)
         model = budget.train(examples, dp_train_keras)
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)

@@ -27,10 +27,11 @@ def sentiment_lstm(
         units=units,
         epochs=epochs,
         vocabulary=vocabulary,
+        words=words,
         results=uri,
     ) as budget:
         reviews = budget.download()
-        examples = budget.preprocess(reviews, words=words)
+        examples = budget.preprocess(reviews)
         model = budget.train(examples)
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)

@@ -251,14 +251,16 @@ def training_budget(
     epochs: Any = 0,
     vocabulary: Any = "public",
     shares: Mapping[str, str] | None = None,
+    categories: Any = None,
+    words: Any = None,
     settings: TaskSettings | None = None,
     **asked: Any,
 ) -> Iterator[TrainingBudget]:
     """Plans the training of a model, and allocates a budget for it as `privacy_budget` does.
 
         with training_budget("product", "lstm", stream="reviews", epsilon="1", last_blocks=30,
-                             units=20_000) as budget:
-            examples = budget.preprocess(budget.download(), categories=CATEGORIES)
+                             units=20_000, categories=CATEGORIES, words=VECTORS) as budget:
+            examples = budget.preprocess(budget.download())
             model = budget.train(examples)
             evaluated = budget.evaluate(examples, model)
             budget.consume(evaluated)
@@ -277,10 +279,15 @@ def training_budget(
         epochs: How often each is seen; 0 for as often as is good for the model.
         vocabulary: public, or private for words that are chosen from the data, and paid for.
         shares: How epsilon is divided among the steps, in percent.
+        categories: Of the task product: the public list of categories.
+        words: Where word vectors or BERT are; see `dp_preprocess`. What is said here rather than to
+            `preprocess` is checked before budget is asked for.
         settings: How the tasks of PrivateKube's components run on a cluster.
         **asked: Which blocks, and `results`: see the component `allocate`.
     """
     divided = {} if shares is None else {"shares": dict(shares)}
+    known = {"categories": categories, "words": words}
+    told = {name: value for name, value in known.items() if value is not None}
     plan = training.plan_training(
         stream=stream,
         task=task,
@@ -291,10 +298,11 @@ def training_budget(
         epochs=epochs,
         vocabulary=vocabulary,
         **divided,
+        **told,
     )
     (settings or TaskSettings()).apply(plan)
     with privacy_budget(settings=settings, stream=stream, plan=plan.output, **asked) as budget:
-        yield TrainingBudget(budget, task=task, model=model, vocabulary=vocabulary)
+        yield TrainingBudget(budget, task=task, model=model, vocabulary=vocabulary, **told)
 
 
 def _output(made: Any, name: str = "") -> Any:

@@ -21,6 +21,8 @@ from privatekube_kfp.roles import RUN_ID
 
 IMAGE = f"privatekube/python:{__version__}"
 """Where the components run. `kfp.local` wants the word python in the name."""
+TORCH_IMAGE = f"privatekube/python-torch:{__version__}"
+"""Where those run that need PyTorch, which is many times as large as all else."""
 KERAS_IMAGE = f"privatekube/keras:{__version__}"
 """Where TensorFlow Privacy runs, which cannot be in one image with the others' packages."""
 

@@ -13,16 +13,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import fsspec
-import pyarrow
-import pyarrow.parquet as parquet
+from typing import TYPE_CHECKING, Any
 
 from privatekube_kfp.core.claim import Claim, Phase
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.core.stream import Block
-from privatekube_kfp.data.blocks import ROWS_OF_BLOCKS
 from privatekube_kfp.data.places import in_one_line, is_local, is_of_a_place, why_it_fails
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.steps.report import blocks_in_words
@@ -35,6 +30,11 @@ from privatekube_kfp.steps.run import (
     ledger_of_run,
     released_already,
 )
+
+# Imported where they are used: tasks that read no rows start without them.
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.parquet as parquet
 
 _BATCH = 64 * 1024
 _CHUNK = 1024 * 1024
@@ -129,6 +129,10 @@ def _refuse_anothers(data: Artifact, claim: Claim) -> None:
 
 def _copy(sources: list[tuple[str, str]], target: Path) -> None:
     """With the number of each block's rows in the footer, which is as private as the rows."""
+    import pyarrow.parquet as parquet
+
+    from privatekube_kfp.data.blocks import ROWS_OF_BLOCKS
+
     partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
     writer: parquet.ParquetWriter | None = None
     rows = [0] * len(sources)
@@ -157,6 +161,10 @@ def _batches(block: str, source: str) -> Iterator[pyarrow.RecordBatch | pyarrow.
 
     Of each file first its columns, with no rows: nothing may have happened in a block's time.
     """
+    import fsspec
+    import pyarrow
+    import pyarrow.parquet as parquet
+
     try:
         files, path = fsspec.core.url_to_fs(source)
         paths = sorted(files.find(path)) if files.isdir(path) else [path]
@@ -232,6 +240,8 @@ def make_sure_it_consumed(claim: Claim, artifact: Artifact) -> None:
 
 
 def _publish(source: Path, uri: str, claim: Claim) -> None:
+    import fsspec
+
     files, path = fsspec.core.url_to_fs(uri)
     note = {
         "claim": claim.name,

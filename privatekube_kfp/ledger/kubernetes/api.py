@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 from urllib.parse import urlencode
 
 import urllib3
-from kubernetes.client import ApiClient
 
 from privatekube_kfp.core.errors import LedgerError, Reason
 
@@ -114,6 +113,20 @@ def is_newer(version: str, than: str) -> bool:
     return int(version) > int(than)
 
 
+class Connection(Protocol):
+    """As much of the Kubernetes client as is used: its `ApiClient`, or a pod's own (`pod`)."""
+
+    default_headers: dict[str, str]
+    configuration: Any
+    rest_client: Any
+
+    def update_params_for_auth(
+        self, headers: dict[str, str], queries: list[Any], auth_settings: list[str]
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Api:
     """Calls on one cluster, repeated while they get no answer.
 
@@ -123,7 +136,7 @@ class Api:
 
     def __init__(
         self,
-        connect: Callable[[], ApiClient],
+        connect: Callable[[], Connection],
         *,
         patience: float = 60.0,
         keep_trying: Callable[[], bool] = lambda: True,
@@ -329,7 +342,7 @@ class Api:
         with suppress(TypeError, ValueError):
             self._skew = time.time() - parsedate_to_datetime(str(date)).timestamp() - 0.5
 
-    def _raise(self, response: Any, client: ApiClient) -> NoReturn:
+    def _raise(self, response: Any, client: Connection) -> NoReturn:
         code = response.status
         said = _message(response.data)
         if code == 401:
