@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from privatekube_kfp import components
 from privatekube_kfp.components import __all__ as exported
-from privatekube_kfp.settings import COMPONENTS, InvalidSettings, settings_from_text
+from privatekube_kfp.settings import COMPONENTS, IMAGES, InvalidSettings, settings_from_text
 from privatekube_kfp.settings.schema import Retries, Secret, TaskOptions, Toleration
 
 
@@ -166,3 +167,13 @@ def test_what_is_said_most_closely_comes_first() -> None:
     average = read.of_task("average", ours=False)
     assert average.labels == {"site": "here", "who": "average"}
     assert (average.env, average.requests) == ({}, {})
+
+
+def test_the_images_are_those_that_there_are() -> None:
+    """A component in an image that settings do not know would stay where it cannot be pulled."""
+    images = set()
+    for name in COMPONENTS:
+        component = getattr(components, name)
+        image = component.component_spec.implementation.container.image
+        images.add(image.removeprefix("privatekube/").partition(":")[0])
+    assert images == set(IMAGES)
