@@ -40,6 +40,7 @@ _COMMANDS = {
     "submit": "Run a pipeline on a Kubeflow cluster.",
     "settings": "See what differs from cluster to cluster, and what it means.",
     "install": "Install into a Kubernetes cluster.",
+    "doctor": "Find what is wrong with a cluster, and what mends it.",
 }
 
 

@@ -41,7 +41,7 @@ _OVER = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED", "ERROR")
 _POLL = 5.0
 
 
-def _endpoint(text: str) -> str:
+def read_endpoint(text: str) -> str:
     """kfp takes an empty one for a cluster of its own choice, and says so to nobody."""
     if not text or any(letter.isspace() for letter in text) or not text.isprintable():
         raise invalid(f"{text!r} is not an address; write it like http://localhost:8888")
@@ -53,7 +53,7 @@ def _endpoint(text: str) -> str:
 @arguments_option
 @click.option(
     "--endpoint",
-    type=Value("URL", _endpoint),
+    type=Value("URL", read_endpoint),
     envvar=ENDPOINT_VARIABLE,
     help=f"Where Kubeflow Pipelines serves its API (or set {ENDPOINT_VARIABLE}, or in settings).",
 )
@@ -99,7 +99,7 @@ def submit(
     Exit codes: 0 submitted, and with --wait succeeded; 1 refused or failed; 2 usage.
     """
     settings = find_settings(settings_address)
-    endpoint = endpoint or (_endpoint(settings.endpoint) if settings.endpoint else None)
+    endpoint = endpoint or (read_endpoint(settings.endpoint) if settings.endpoint else None)
     if endpoint is None:
         raise click.UsageError(
             f"No endpoint: give --endpoint, set {ENDPOINT_VARIABLE} or write it into settings."
@@ -110,7 +110,7 @@ def submit(
         given = compiled.arguments(arguments)
     if not no_lint:
         refuse_findings(compiled)
-    token = _token(token_env)
+    token = read_token(token_env)
     with _telling_what_fails(endpoint), tempfile.TemporaryDirectory() as folder:
         client = _client(endpoint, namespace, token)
         # kfp takes a pipeline's name from its file.
@@ -164,7 +164,7 @@ def _tell_why(known: Any, failed: Sequence[FailedTask], namespace: str | None) -
     )
 
 
-def _token(variable: str | None) -> str | None:
+def read_token(variable: str | None) -> str | None:
     if variable is None:
         return None
     token = os.environ.get(variable)

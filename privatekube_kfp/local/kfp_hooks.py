@@ -201,7 +201,7 @@ class Hooks:
 
     def _say(self, task: _Execution, sentence: str) -> None:
         with self._folder.log(task.label).open("a") as log:
-            log.write(f"privatekube: {sentence}\n")
+            log.write(f"Error: {sentence}\n")
 
     def _tell(self, event: str, task: _Execution, **more: Any) -> None:
         log = str(self._folder.log(task.label))

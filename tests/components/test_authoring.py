@@ -127,7 +127,7 @@ def test_only_what_is_public_leaves_ingest(compiled):
     assert "artifacts" not in ingest["inputDefinitions"]
     given = ingest["outputDefinitions"]
     types = {n: said["artifactType"]["schemaTitle"] for n, said in given["artifacts"].items()}
-    assert types == {"report": "system.Markdown"}
+    assert types == {"ingest_report": "system.Markdown"}
     assert set(given["parameters"]) == {"until", "block_count"}
 
 
