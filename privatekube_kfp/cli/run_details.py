@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from privatekube_kfp.local.logs import OwnLines
 from privatekube_kfp.local.pipeline import CompiledPipeline
+from privatekube_kfp.steps.log_lines import error_in
 
 LINES = 10
 _SECONDS = 30
@@ -23,7 +24,7 @@ _DRIVER = "-driver"
 _SHOWN = ("RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELED", "CACHED")
 _TEMPLATES = ("system-container-impl", "retry-system-container-impl")
 _NODE = re.compile(r"(?P<workflow>.+)-(?P<number>\d+)")
-_SENTENCES = ("Error: ", "privatekube: ")
+_MARK = "Error: "
 _LAUNCHERS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|time=\S+ level=")
 """How lines begin that Kubeflow's launcher and Argo write into a task's log."""
 _DEFAULT_NAMESPACE = "kubeflow"
@@ -40,11 +41,10 @@ class FailedTask:
     @property
     def why(self) -> str:
         """The sentence in which a step of ours ends; of others', the last that they print."""
-        ours = [line for line in self.log if line.startswith(_SENTENCES)]
-        last = (ours or list(self.log) or [""])[-1].strip()
-        for start in _SENTENCES:
-            last = last.removeprefix(start)
-        return last
+        ends = [n for n, line in enumerate(self.log, start=1) if line.startswith(_MARK)]
+        if ends:
+            return error_in(self.log[: ends[-1]]) or ""
+        return self.log[-1].strip() if self.log else ""
 
     def command(self, namespace: str | None) -> str:
         """How to see the log."""

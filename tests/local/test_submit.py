@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from privatekube_kfp.steps.log_lines import error_lines
 from tests.local.world import World
 
 PIPELINE = """
@@ -203,9 +204,10 @@ I1118 00:00:02.1 launcher_v2.go:151] PipelineTaskSpec
     "inputs": {}
 }
 claim run-1.claim waits: WaitingForUnlock: not enough is unlocked
-privatekube: claim run-1.claim denied: TimedOut: no budget within 1h (TimedOut)
+{error}
 F1118 00:00:09.1 main.go:60] failed to execute component: exit status 1
 """
+WHY = "claim run-1.claim: block monday: epsilon 0.9 asked, 0.8 left, and no more will ever be"
 
 
 def wait_for(world: World, kubeflow: Kubeflow, *more: str) -> Any:
@@ -217,15 +219,16 @@ def test_a_failed_run_says_which_task_and_why(
     world: World, kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("privatekube_kfp.cli.submit._POLL", 0.01)
-    kubeflow.states, kubeflow.nodes, kubeflow.logs = ["RUNNING", "FAILED"], FAILED, {POD: LOG}
+    kubeflow.states, kubeflow.nodes, kubeflow.logs = ["RUNNING", "FAILED"], FAILED, {}
+    ending = "\n".join(error_lines("ExceedsCapacity", WHY))
+    kubeflow.logs[POD] = LOG.replace("{error}", ending)
     result = wait_for(world, kubeflow)
     assert result.code == 1
     lines = result.err.splitlines()
     for progress in ("allocate: failed", "release: succeeded"):
         assert lines.count(progress) == 1, "each is told once"
     assert lines[-1] == (
-        "privatekube: run run-1 ended FAILED: allocate failed:"
-        " claim run-1.claim denied: TimedOut: no budget within 1h (TimedOut)"
+        f"privatekube: run run-1 ended FAILED: allocate failed: ExceedsCapacity: {WHY}"
     )
     assert "    claim run-1.claim waits: WaitingForUnlock: not enough is unlocked" in lines
     assert not any("launcher_v2" in line or "executor_input" in line for line in lines)
@@ -234,7 +237,7 @@ def test_a_failed_run_says_which_task_and_why(
         {
             "task": "allocate",
             "pod": POD,
-            "reason": "claim run-1.claim denied: TimedOut: no budget within 1h (TimedOut)",
+            "reason": f"ExceedsCapacity: {WHY}",
             "logs": f"kubectl logs -n kubeflow {POD} -c main",
         }
     ]
