@@ -36,7 +36,7 @@ from privatekube_kfp.local.folder import (
     new_run_id,
 )
 from privatekube_kfp.local.logs import last_lines
-from privatekube_kfp.local.running import Ending, Order, run_pipeline
+from privatekube_kfp.local.running import Ending, Order, Task, run_pipeline
 
 if TYPE_CHECKING:
     from privatekube_kfp.local.manifests import Declarations
@@ -206,6 +206,7 @@ def _summarize(folder: RunFolder, ending: Ending) -> None:
     metrics = [
         (task.name, name, f"{value}")
         for task in ending.tasks.values()
+        if not _is_about_claims(task)
         for name, value in task.metrics.items()
     ]
     if metrics:
@@ -219,6 +220,11 @@ def _summarize(folder: RunFolder, ending: Ending) -> None:
             for one in artifacts
         ]
         print_table(["TASK", "ARTIFACT", "TYPE", "PATH"], rows)
+
+
+def _is_about_claims(task: Task) -> bool:
+    """Whether its metrics are those of Release, which the table of claims shows already."""
+    return any(artifact["name"] == "final_report" for artifact in task.artifacts)
 
 
 def _brief(amounts: PerBlock) -> str:
