@@ -35,7 +35,7 @@ test: lint control-plane keras ## All that check does, then every test
 	$(call step,All tests on real Kubernetes API servers and a real Prometheus: some minutes)
 	@$(PY) -m pytest -q -m server -n auto --maxprocesses=4 --dist loadfile
 
-control-plane: $(STAMP) ## Build the Kubernetes control plane of the tests into the cache, once
+control-plane: $(STAMP) ## Build the Kubernetes control plane of the tests from Go modules, once
 	$(call step,Kubernetes control plane)
 	@$(PY) -m tests.kubernetes.control_plane build
 

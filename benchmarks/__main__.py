@@ -8,11 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import cluster, core, ingesting, local_runs, report, simulating, training
+from benchmarks import cluster, core, ingesting, local_runs, report, simulating, startup, training
 
 PARTS = {
     "core": core.measure,
     "local": local_runs.measure,
+    "startup": startup.measure,
     "ingest": ingesting.measure,
     "simulator": simulating.measure,
     "training": training.measure,

@@ -21,7 +21,7 @@ def product_ff_keras(
     epochs: int = 0,
     categories: list = CATEGORIES,
     words: str = "",
-    uri: str = "published/product_ff_keras",
+    uri: str = "",
 ):
     with training_budget(
         "product",
@@ -33,11 +33,14 @@ def product_ff_keras(
         units=units,
         epochs=epochs,
         shares=SHARES,
+        categories=categories,
+        words=words,
+        results=uri,
     ) as budget:
         reviews = budget.download()
-        examples = budget.preprocess(reviews, words=words, categories=categories)
+        examples = budget.preprocess(reviews)
         model = budget.train(examples, dp_train_keras)
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
         budget.show(model, evaluated)
-        budget.upload(model, uri=uri)
+        budget.upload(model)

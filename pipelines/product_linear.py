@@ -21,7 +21,7 @@ def product_linear(
     categories: list = CATEGORIES,
     words: str = "",
     vocabulary: str = "public",
-    uri: str = "published/product_linear",
+    uri: str = "",
 ):
     with training_budget(
         "product",
@@ -33,11 +33,14 @@ def product_linear(
         units=units,
         epochs=epochs,
         vocabulary=vocabulary,
+        categories=categories,
+        words=words,
+        results=uri,
     ) as budget:
         reviews = budget.download()
-        examples = budget.preprocess(reviews, words=words, categories=categories)
+        examples = budget.preprocess(reviews)
         model = budget.train(examples)
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
         budget.show(model, evaluated)
-        budget.upload(model, uri=uri)
+        budget.upload(model)

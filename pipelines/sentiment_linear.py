@@ -15,7 +15,7 @@ def sentiment_linear(
     epochs: int = 0,
     words: str = "",
     vocabulary: str = "public",
-    uri: str = "published/sentiment_linear",
+    uri: str = "",
 ):
     with training_budget(
         "sentiment",
@@ -27,11 +27,13 @@ def sentiment_linear(
         units=units,
         epochs=epochs,
         vocabulary=vocabulary,
+        words=words,
+        results=uri,
     ) as budget:
         reviews = budget.download()
-        examples = budget.preprocess(reviews, words=words)
+        examples = budget.preprocess(reviews)
         model = budget.train(examples)
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
         budget.show(model, evaluated)
-        budget.upload(model, uri=uri)
+        budget.upload(model)

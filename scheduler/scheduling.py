@@ -7,10 +7,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from kubernetes.client import ApiClient
-
 from privatekube_kfp.core.errors import LedgerError
-from privatekube_kfp.ledger.kubernetes.api import Api
+from privatekube_kfp.ledger.kubernetes.api import Api, Connection
 from privatekube_kfp.ledger.times import system_clock
 from scheduler.election import Election
 from scheduler.events import Recorder
@@ -26,7 +24,7 @@ class Scheduler:
 
     def __init__(
         self,
-        connect: Callable[[], ApiClient],
+        connect: Callable[[], Connection],
         election: Election,
         habits: Habits,
         metrics: Metrics,

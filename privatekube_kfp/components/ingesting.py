@@ -38,7 +38,7 @@ def ingest(
     per_user: int = 0,
     confidence: str = "",
     max_bad_rows: int = 1000,
-) -> NamedTuple("Outputs", [("until", str), ("blocks", list)]):  # type: ignore[valid-type]
+) -> NamedTuple("Outputs", [("until", str), ("block_count", int)]):  # type: ignore[valid-type]
     """Brings tables into a stream's private blocks, and lets pipelines ask for these.
 
     The data go from the sources to the private place, and nothing of them into Kubeflow. What comes
@@ -69,7 +69,7 @@ def ingest(
     Returns:
         ingest_report: What was brought in, as far as anybody may know it.
         until: Up to when all data are there.
-        blocks: The names of the blocks that were added; of a retry, those that it added itself.
+        block_count: How many blocks were added; of a retry, those that it added itself.
     """
     # privatekube.io/role: ingest
     from privatekube_kfp.steps.ingest import ingest as step

@@ -30,6 +30,8 @@ from privatekube_kfp.roles import RUN_ID
 
 IMAGE = f"privatekube/python:{__version__}"
 """Where the components run. `kfp.local` wants the word python in the name."""
+TORCH_IMAGE = f"privatekube/python-torch:{__version__}"
+"""Where those run that need PyTorch, which is many times as large as all else."""
 KERAS_IMAGE = f"privatekube/keras:{__version__}"
 """Where TensorFlow Privacy runs, which cannot be in one image with the others' packages."""
 
@@ -75,7 +77,8 @@ def allocate(
     max_blocks: int = 0,
     timeout: str = "1h",
     claim_name: str = "claim",
-) -> NamedTuple("Outputs", [("blocks", list)]):  # type: ignore[valid-type]
+    results: str = "",
+) -> NamedTuple("Outputs", [("block_count", int)]):  # type: ignore[valid-type]
     """Asks for privacy budget on blocks of a stream, and waits for it.
 
     Place it before anything that reads private data. It makes the run's claim, or resumes it, and
@@ -92,16 +95,19 @@ def allocate(
         last_blocks: The newest blocks that match, so many; 0 for all.
         first_user: The first user index of a user range; -1 for no range.
         last_user: The last user index of a user range, included.
-        block_names: Blocks by name, instead of a range.
+        block_names: Blocks by name, instead of a range. Only a few: a task's whole input is at most
+            131,072 bytes.
         min_blocks: Fail if fewer blocks match.
         max_blocks: Take the newest if more match; 0 for no limit.
         timeout: How long to wait for budget: 0s is now or never, none waits for ever.
         claim_name: Names the claim among those of the run.
+        results: Where an upload will write to. That it can is proven before budget is asked for;
+            the same of the site's place, where it is empty.
 
     Returns:
         claim: The claim, with what was granted.
         allocation_report: What was granted or, of a denial, why not; what is left of the blocks.
-        blocks: The names of the bound blocks.
+        block_count: How many blocks the claim is bound to; their names are in the claim's file.
     """
     # privatekube.io/role: allocate
     from privatekube_kfp.steps.claims import allocate as step
@@ -124,6 +130,7 @@ def allocate(
             min_blocks=min_blocks,
             max_blocks=max_blocks,
             timeout=timeout,
+            results=results,
         ),
     )
 
@@ -186,19 +193,27 @@ def consume(
 
 
 @protocol_component
-def upload(run_id: str, claim: Input[PrivacyClaim], artifact: Input[Artifact], uri: str) -> None:
-    """Lets a result out: writes it to a URI, once its claim is consumed.
+def upload(
+    run_id: str,
+    claim: Input[PrivacyClaim],
+    artifact: Input[Artifact],
+    uri: str = "",
+    name: str = "",
+) -> None:
+    """Lets a result out: writes it to a URI or to the site's place, once its claim is consumed.
 
     Args:
         run_id: The run that the claim belongs to: dsl.PIPELINE_JOB_ID_PLACEHOLDER, alone.
         claim: The consumed claim, from Consume.
         artifact: What to write, a file or a folder.
-        uri: Where to: a path, or s3://..., gs://..., and so on.
+        uri: Where to: s3://..., gs://..., and so on, or on your own machine a path. Empty for the
+            site's place, which site settings say: {place}/{pipeline}/{run}/{name}.
+        name: What it is called at the site's place.
     """
     # privatekube.io/role: sink
     from privatekube_kfp.steps.data import upload as step
 
-    step(claim, artifact, run_id=run_id, uri=uri)
+    step(claim, artifact, run_id=run_id, uri=uri, name=name)
 
 
 @protocol_component

@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 from kfp.dsl import HTML, Artifact, ClassificationMetrics, Dataset, Input, Metrics, Model, Output
 
 from privatekube_kfp.components.artifacts import PrivacyClaim
-from privatekube_kfp.components.protocol import KERAS_IMAGE, protocol_component
+from privatekube_kfp.components.protocol import KERAS_IMAGE, TORCH_IMAGE, protocol_component
 
 
 @protocol_component
@@ -27,10 +27,13 @@ def plan_training(
     epochs: int = 0,
     vocabulary: str = "public",
     shares: Optional[dict] = None,
+    categories: Optional[list] = None,
+    words: Optional[str] = None,
 ) -> NamedTuple("Outputs", [("plan", dict)]):  # type: ignore[valid-type]
     """Plans a training for Allocate: its noise, how many steps, and what its evaluation may cost.
 
-    It sees no data. Batches are of about the square root of the number of units.
+    It sees no data. Batches are of about the square root of the number of units. What would stop
+    the training later is refused here, before budget is asked for.
 
     Args:
         run_id: The run that it plans for: dsl.PIPELINE_JOB_ID_PLACEHOLDER, alone.
@@ -46,6 +49,8 @@ def plan_training(
         shares: How epsilon is divided, in percent: {"train": "80", "validate": "10",
             "evaluate": "10"}, unless given; with a private vocabulary {"preprocess": "10",
             "train": "70", "validate": "10", "evaluate": "10"}.
+        categories: As dp_preprocess will be told, to be checked now; not checked if left out.
+        words: As dp_preprocess will be told, to be checked now; not checked if left out.
 
     Returns:
         plan: The plan, for Allocate.
@@ -64,11 +69,13 @@ def plan_training(
             epochs=epochs,
             vocabulary=vocabulary,
             shares=shares,
+            categories=categories,
+            words=words,
         ),
     )
 
 
-@protocol_component
+@partial(protocol_component, image=TORCH_IMAGE)
 def dp_preprocess(
     run_id: str,
     claim: Input[PrivacyClaim],
@@ -95,7 +102,8 @@ def dp_preprocess(
         model: linear, ff, lstm or bert.
         categories: Of the task product: the public list of categories. Others are left out.
         words: Where word vectors in GloVe's text format are, a path or an address; for bert, a
-            directory or a hub's name. stand-in for drawn ones. Empty for the best that is here.
+            directory or a hub's name. stand-in for drawn ones. Needed on a cluster; empty for the
+            best that is on this machine.
         vocabulary: public for all words that there are vectors of; private to choose them from
             the data, with the noise that the step pays for.
         vocabulary_size: How many words are chosen.
@@ -128,7 +136,7 @@ def dp_preprocess(
     )
 
 
-@protocol_component
+@partial(protocol_component, image=TORCH_IMAGE)
 def dp_train(
     run_id: str,
     claim: Input[PrivacyClaim],
@@ -235,7 +243,7 @@ def dp_train_keras(
     )
 
 
-@protocol_component
+@partial(protocol_component, image=TORCH_IMAGE)
 def dp_evaluate(
     run_id: str,
     claim: Input[PrivacyClaim],

@@ -5,6 +5,7 @@ Whoever plans a training, or trains with something else than PyTorch, needs no m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,6 +52,23 @@ class Architecture:
         if self.kind is Kind.BERT:
             return 5 if semantic is Semantic.USER else 3
         return 60 if semantic is Semantic.USER else 15
+
+    def check_categories(self, categories: Sequence[str]) -> None:
+        """Refuse a list of categories that this model cannot tell apart."""
+        if self.task is not Task.PRODUCT:
+            return
+        for category in categories:
+            if not isinstance(category, str):
+                raise Invalid(
+                    Reason.INVALID_REQUEST,
+                    f"categories are texts such as books, not {category!r}",
+                )
+        if not 1 < len(set(categories)) == len(categories) <= self.outputs:
+            raise Invalid(
+                Reason.INVALID_REQUEST,
+                f"a model for products needs the list of 2 to {self.outputs} different categories"
+                f" that it tells apart; {len(categories)} were given",
+            )
 
 
 _TABLE = (

@@ -101,18 +101,7 @@ def examples(
 def labels_of(table: pa.Table, row: Architecture, categories: Sequence[str]) -> Ints:
     """The category's place in the list, or 1 for a good rating and 0 for another; -1 for none."""
     if row.task is Task.PRODUCT:
-        for category in categories:
-            if not isinstance(category, str):
-                raise Invalid(
-                    Reason.INVALID_REQUEST,
-                    f"categories are texts such as books, not {category!r}",
-                )
-        if not 1 < len(set(categories)) == len(categories) <= row.outputs:
-            raise Invalid(
-                Reason.INVALID_REQUEST,
-                f"a model for products needs the list of 2 to {row.outputs} different categories"
-                f" that it tells apart; {len(categories)} were given",
-            )
+        row.check_categories(categories)
         found = pc.index_in(_column(table, "category"), pa.array(categories, pa.string()))
         return _filled(found)
     ratings = _column(table, "rating")

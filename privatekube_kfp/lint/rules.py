@@ -24,8 +24,10 @@ from privatekube_kfp.roles import ROLE_LABEL, ROLE_VARIABLE, RUN_ID, Role
 
 _WITH_ROLE_IN_PROTOCOL = tuple(role for role in Role if role is not Role.COMPUTE)
 _PUBLIC_REPORT = "system.Markdown"
-_PUBLIC_FACTS = frozenset(["until", "blocks"])
-"""What an Ingest gives out: its report, up to when data are there, and which blocks are new."""
+_PUBLIC_FACTS = frozenset(["until", "block_count", "blocks"])
+"""What an Ingest gives out: its report, up to when data are there, and how many blocks are new.
+
+Of older versions, which ones are new."""
 _SHOWN_AT_ONCE = frozenset(
     [
         "system.Metrics",

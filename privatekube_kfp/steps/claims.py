@@ -26,7 +26,9 @@ from privatekube_kfp.steps.report import (
     report_on_failure,
     report_on_spending,
 )
+from privatekube_kfp.steps.results import prove_writable
 from privatekube_kfp.steps.run import (
+    START_A_NEW_RUN,
     Artifact,
     as_said,
     check_run,
@@ -36,6 +38,7 @@ from privatekube_kfp.steps.run import (
     ledger_of_run,
     live_with_run,
     name_of_claim,
+    released_already,
     write_page,
 )
 
@@ -62,8 +65,9 @@ def allocate(
     min_blocks: int = 1,
     max_blocks: int = 0,
     timeout: str = "1h",
-) -> list[str]:
-    """Make or resume the run's claim, and wait for its budget; the names of the bound blocks."""
+    results: str = "",
+) -> int:
+    """Make or resume the run's claim, and wait for its budget; how many blocks it is bound to."""
     name = name_of_claim(run_id, claim_name)
     wanted = _plan(epsilon, delta, plan)
     selection = Selection(
@@ -76,8 +80,10 @@ def allocate(
         at_most=_count("max_blocks", max_blocks),
     )
     lasting = None if timeout == "none" else parse_duration(timeout, "timeout")
+    prove_writable(results, run_id)
     with ledger_of_run() as ledger, _reported(ledger, name, report, "Budget denied"):
         live_with_run(ledger)
+        _refuse_if_denied_before(ledger, name)
         client = ClaimClient(ledger, sleep=_Telling(ledger, name).sleep)
         answer = client.allocate(
             name,
@@ -90,15 +96,12 @@ def allocate(
         raise_if_denied(name, answer)
         made = ledger.claim(name)
         if made.phase is Phase.RELEASED:
-            raise PrivateKubeError(
-                Reason.ALREADY_RELEASED,
-                f"claim {name} was released already: what it held is given back. Start a new run",
-            )
+            raise released_already(name)
         facts = _facts(ledger, [made]).get(made.stream)
     print(f"claim {name}: {answer.reason}: {answer.message}")
     _write(claim, made)
     write_page(report, report_on_allocation(made, facts))
-    return list(made.bound())
+    return len(made.bound())
 
 
 @in_a_sentence
@@ -137,6 +140,8 @@ def consume(
                 )
             else:
                 answer = client.consume(known.name, step=plan_step or None)
+            if answer.reason is Reason.ALREADY_RELEASED:
+                raise released_already(known.name)
             raise_if_denied(known.name, answer)
         spent = ledger.claim(known.name)
         facts = _facts(ledger, [spent]).get(spent.stream)
@@ -192,6 +197,20 @@ def release_claim(ledger: Ledger, name: str) -> str:
     if not claim.is_live:
         return f"claim {name} is {claim.phase}: there is nothing to give back"
     return f"claim {name}: {ClaimClient(ledger).release(name).message}"
+
+
+def _refuse_if_denied_before(ledger: Ledger, name: str) -> None:
+    """A denial is final, and a run that is retried asks by the same name."""
+    try:
+        answer = ledger.claim(name).responses.get("allocate")
+    except Invalid as error:
+        if error.reason is not Reason.UNKNOWN_CLAIM:
+            raise
+        return
+    if answer is not None and answer.denied:
+        raise PrivateKubeError(
+            answer.reason, f"claim {name} was denied before: {answer.message}. {START_A_NEW_RUN}"
+        )
 
 
 class _Telling:
@@ -280,7 +299,9 @@ def _write(artifact: Artifact, claim: Claim) -> None:
     describe_claim(artifact, claim)
     document = {
         **artifact.metadata,
+        "blocks": list(claim.bound()),
         "granted": claim.total(Kind.ALLOCATE).to_json(),
         "spent": claim.total(Kind.CONSUME).to_json(),
+        "returned": claim.total(Kind.RELEASE).to_json(),
     }
     Path(artifact.path).write_text(json.dumps(document, indent=2) + "\n")

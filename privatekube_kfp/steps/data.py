@@ -13,21 +13,33 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import fsspec
-import pyarrow
-import pyarrow.parquet as parquet
+from typing import TYPE_CHECKING, Any
 
 from privatekube_kfp.core.claim import Claim, Phase
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
-from privatekube_kfp.data.blocks import ROWS_OF_BLOCKS
-from privatekube_kfp.data.places import is_local
+from privatekube_kfp.core.stream import Block
+from privatekube_kfp.data.places import in_one_line, is_local, is_of_a_place, why_it_fails
 from privatekube_kfp.ledger.ledger import Ledger
-from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
+from privatekube_kfp.steps.report import blocks_in_words
+from privatekube_kfp.steps.results import place_of_result
+from privatekube_kfp.steps.run import (
+    Artifact,
+    claim_of_artifact,
+    digest_of_blocks,
+    in_a_sentence,
+    ledger_of_run,
+    released_already,
+)
+
+# Imported where they are used: tasks that read no rows start without them.
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.parquet as parquet
 
 _BATCH = 64 * 1024
 _CHUNK = 1024 * 1024
+_ONE_BY_ONE = 10
+"""How many blocks are asked for one by one: a stream may have many more than a claim."""
 
 
 class DataUnreadable(PrivateKubeError):
@@ -52,16 +64,20 @@ def download(claim: Artifact, data: Artifact, *, run_id: str) -> None:
     with ledger_of_run() as ledger:
         known = claim_of_artifact(ledger, claim, run_id)
         make_sure_it_is_allocated(known, "read")
-        sources = [(name, _source(ledger, name)) for name in _held_blocks(known)]
+        sources = _sources(ledger, known)
     _refuse_anothers(data, known)
     _copy(sources, Path(data.path))
     data.metadata.update(
-        claim=known.name, stream=known.stream, blocks=[name for name, _ in sources]
+        claim=known.name,
+        stream=known.stream,
+        blocks_sha256=digest_of_blocks(name for name, _ in sources),
     )
-    print(f"claim {known.name}: the data of {len(sources)} blocks")
+    print(f"claim {known.name}: the data of {blocks_in_words(len(sources))}")
 
 
 def make_sure_it_is_allocated(claim: Claim, done: str) -> None:
+    if claim.phase is Phase.RELEASED:
+        raise released_already(claim.name)
     if claim.phase is not Phase.ALLOCATED:
         raise PrivateKubeError(
             Reason.NOT_ALLOCATED,
@@ -69,19 +85,28 @@ def make_sure_it_is_allocated(claim: Claim, done: str) -> None:
         )
 
 
-def _held_blocks(claim: Claim) -> list[str]:
+def _sources(ledger: Ledger, claim: Claim) -> list[tuple[str, str]]:
+    """The blocks that the claim holds budget on, in its order, and where their data are."""
     held = {name for name, budget in claim.held().items() if not budget.is_zero}
-    return [name for name in claim.bound() if name in held]
+    blocks = blocks_of_claim(ledger, claim)
+    return [(name, _source(blocks[name])) for name in claim.bound() if name in held]
 
 
-def _source(ledger: Ledger, name: str) -> str:
-    source = ledger.block(name).block.data_source
-    if not source:
+def blocks_of_claim(ledger: Ledger, claim: Claim) -> dict[str, Block]:
+    """The bound blocks by name; of many, with one list in place of a call for each."""
+    bound = claim.bound()
+    listed = ledger.blocks(claim.stream) if len(bound) > _ONE_BY_ONE else ()
+    known = {record.block.name: record.block for record in listed}
+    return {name: known.get(name) or ledger.block(name).block for name in bound}
+
+
+def _source(block: Block) -> str:
+    if not block.data_source:
         raise PrivateKubeError(
             Reason.DATA_UNREADABLE,
-            f"block {name} has no data source: nobody said where its data are",
+            f"block {block.name} has no data source: nobody said where its data are",
         )
-    return source
+    return block.data_source
 
 
 def _refuse_anothers(data: Artifact, claim: Claim) -> None:
@@ -104,6 +129,10 @@ def _refuse_anothers(data: Artifact, claim: Claim) -> None:
 
 def _copy(sources: list[tuple[str, str]], target: Path) -> None:
     """With the number of each block's rows in the footer, which is as private as the rows."""
+    import pyarrow.parquet as parquet
+
+    from privatekube_kfp.data.blocks import ROWS_OF_BLOCKS
+
     partial = target.with_name(f"{target.name}.{uuid.uuid4().hex}.partial")
     writer: parquet.ParquetWriter | None = None
     rows = [0] * len(sources)
@@ -132,6 +161,10 @@ def _batches(block: str, source: str) -> Iterator[pyarrow.RecordBatch | pyarrow.
 
     Of each file first its columns, with no rows: nothing may have happened in a block's time.
     """
+    import fsspec
+    import pyarrow
+    import pyarrow.parquet as parquet
+
     try:
         files, path = fsspec.core.url_to_fs(source)
         paths = sorted(files.find(path)) if files.isdir(path) else [path]
@@ -142,22 +175,27 @@ def _batches(block: str, source: str) -> Iterator[pyarrow.RecordBatch | pyarrow.
             with files.open(part, "rb") as opened, parquet.ParquetFile(opened) as table:
                 yield table.schema_arrow.empty_table()
                 yield from table.iter_batches(_BATCH)
-    except (OSError, pyarrow.ArrowException, ImportError, ValueError) as error:
-        raise DataUnreadable(block, source, _why(error)) from error
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "there is nothing there" if not str(error) or error.filename else str(error)
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    except PrivateKubeError:
+        raise
+    except Exception as error:
+        if isinstance(error, pyarrow.ArrowException):
+            why = f"it is no whole Parquet file ({in_one_line(error)})"
+        elif is_of_a_place(error):
+            why = why_it_fails(error)
+        else:
+            raise
+        raise DataUnreadable(block, source, why) from error
 
 
 # Out
 
 
 @in_a_sentence
-def upload(claim: Artifact, artifact: Artifact, *, run_id: str, uri: str) -> None:
-    """Write a result to a URI, for a claim that has consumed.
+def upload(
+    claim: Artifact, artifact: Artifact, *, run_id: str, uri: str = "", name: str = ""
+) -> None:
+    """Write a result to a URI, or into the run's folder at the site's place by its name, for a
+    claim that has consumed.
 
     Beside it goes a note of whose it is and of its digest, first: what was written once under a
     claim can be written again by a retry, and nothing else can be, since that would be a second
@@ -165,21 +203,26 @@ def upload(claim: Artifact, artifact: Artifact, *, run_id: str, uri: str) -> Non
     it is not complete. A folder in an object store cannot be replaced at once: it is whole when
     its note says so.
     """
-    if not uri:
-        raise Invalid(Reason.INVALID_REQUEST, "uri is empty: where to?")
     with ledger_of_run() as ledger:
         known = claim_of_artifact(ledger, claim, run_id)
         make_sure_it_consumed(known, claim)
     source = Path(artifact.path)
     if not source.exists():
         raise Invalid(Reason.INVALID_REQUEST, f"there is nothing at {source}: nothing to upload")
+    # Without a name, the contents give one: two results of a run do not collide.
+    place = place_of_result(uri, name or f"result-{_digest(source)[:12]}", run_id)
     try:
-        _publish(source, uri, known)
-    except (OSError, ImportError, ValueError) as error:
+        _publish(source, place, known)
+    except PrivateKubeError:
+        raise
+    except Exception as error:
+        if not is_of_a_place(error):
+            raise
         raise PrivateKubeError(
-            Reason.DATA_UNWRITABLE, f"the result cannot be written to {uri}: {_why(error)}"
+            Reason.DATA_UNWRITABLE,
+            f"the result cannot be written to {place}: {why_it_fails(error)}",
         ) from error
-    print(f"claim {known.name}: written to {uri}")
+    print(f"claim {known.name}: written to {place}")
 
 
 def make_sure_it_consumed(claim: Claim, artifact: Artifact) -> None:
@@ -188,6 +231,8 @@ def make_sure_it_consumed(claim: Claim, artifact: Artifact) -> None:
     response = claim.responses.get(request) if isinstance(request, str) else None
     spent = claim.request(response.request) if response is not None else None
     if spent is None or spent.kind != "consume" or response is None or response.denied:
+        if claim.phase is Phase.RELEASED:
+            raise released_already(claim.name, Reason.NOT_CONSUMED)
         raise PrivateKubeError(
             Reason.NOT_CONSUMED,
             f"claim {claim.name} has not consumed: nothing leaves before Consume has succeeded",
@@ -195,6 +240,8 @@ def make_sure_it_consumed(claim: Claim, artifact: Artifact) -> None:
 
 
 def _publish(source: Path, uri: str, claim: Claim) -> None:
+    import fsspec
+
     files, path = fsspec.core.url_to_fs(uri)
     note = {
         "claim": claim.name,

@@ -15,6 +15,7 @@ from privatekube_kfp.dp import planning
 from privatekube_kfp.dp.folders import load_examples, load_model
 from privatekube_kfp.steps.data import make_sure_it_consumed
 from privatekube_kfp.steps.model_report import ModelShown, report_on_model
+from privatekube_kfp.steps.needs import check_torch
 from privatekube_kfp.steps.paying import (
     make_sure_it_belongs,
     payment_for,
@@ -54,6 +55,7 @@ def dp_evaluate(
 
     A crash leaves no evaluation, or the whole one.
     """
+    check_torch("dp_evaluate")
     from privatekube_kfp.dp.evaluation import confusion, evaluate
     from privatekube_kfp.dp.restoring import data_for, trained_model
 

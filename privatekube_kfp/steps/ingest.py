@@ -52,8 +52,8 @@ def ingest(
     per_user: int = 0,
     confidence: str = "",
     max_bad_rows: int = DEFAULT_LIMIT,
-) -> tuple[str, list[str]]:
-    """Bring tables into a stream's blocks: up to when they are whole, and the names of new ones.
+) -> tuple[str, int]:
+    """Bring tables into a stream's blocks: up to when they are whole, and how many are new.
 
     A crash leaves nothing that is seen, or what the next attempt finishes.
     """
@@ -91,7 +91,7 @@ def ingest(
     public, blocks = done.public(), list(done.new_blocks)
     print(done.in_words())
     write_page(report, report_on_ingest(public, blocks))
-    return public["until"], blocks
+    return public["until"], len(blocks)
 
 
 def _texts(name: str, given: Sequence[str] | Mapping[str, str]) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as parquet
-import torch
 
 from privatekube_kfp.core.errors import Invalid, Reason
 from privatekube_kfp.data.blocks import blocks_of_rows
@@ -23,11 +22,10 @@ from privatekube_kfp.dp.embeddings import Embeddings
 from privatekube_kfp.dp.examples import Examples, Reader
 from privatekube_kfp.dp.examples import examples as examples_of
 from privatekube_kfp.dp.folders import About, Array, Part, ReadyExamples, save_examples
-from privatekube_kfp.dp.models import build
 from privatekube_kfp.dp.units import Units, held_out, numbered
-from privatekube_kfp.dp.vocabulary import choose_words
 from privatekube_kfp.ledger.streams import Semantic
 from privatekube_kfp.steps.data import make_sure_it_is_allocated
+from privatekube_kfp.steps.needs import check_torch, check_words
 from privatekube_kfp.steps.paying import make_sure_it_belongs, payment_for, untold
 from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
 
@@ -54,6 +52,8 @@ def dp_preprocess(
 ) -> None:
     """Write the examples of a claim's data. A crash leaves a folder that nobody reads."""
     row = architecture(task, model)
+    check_torch("dp_preprocess")
+    check_words(source)
     if not 0 < held_out_percent < 100:
         raise Invalid(
             Reason.INVALID_REQUEST,
@@ -92,6 +92,9 @@ def dp_preprocess(
 
         train, chosen = examples_for(reader, ~out), None
         if paying is not None:
+            # Here and below, since an image without PyTorch must be able to say so.
+            from privatekube_kfp.dp.vocabulary import choose_words
+
             assert isinstance(reader, Embeddings)
             units = Units(train.rows, train.units.offsets)
             chosen = choose_words(
@@ -135,6 +138,10 @@ def _as_read(row: Architecture, reader: Reader, *made: Examples) -> tuple[list[P
         inputs = [np.searchsorted(used, part.ids) for part in made]
         vectors = reader.vectors[used]
     else:
+        import torch
+
+        from privatekube_kfp.dp.models import build
+
         model = build(row, torch.from_numpy(reader.vectors))
         inputs = [model.prepare(torch.from_numpy(part.ids))[0].numpy() for part in made]
         vectors = np.zeros((0, 0), np.float32)

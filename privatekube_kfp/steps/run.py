@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import errno
 import functools
+import hashlib
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
-from privatekube_kfp.core.claim import Claim
+from privatekube_kfp.core.budget import Budget
+from privatekube_kfp.core.claim import Claim, Kind
 from privatekube_kfp.core.errors import Invalid, LedgerError, PrivateKubeError, Reason
+from privatekube_kfp.core.per_block import PerBlock
 from privatekube_kfp.data.places import in_one_line
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.ledger.names import check_name
@@ -28,6 +31,9 @@ from privatekube_kfp.steps.log_lines import error_lines
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+START_A_NEW_RUN = "A run that is retried keeps its id and its claims: start a new run instead"
+"""What to do about a claim that has ended."""
 
 TERMINATION_LOG = "/dev/termination-log"
 """Where Kubernetes looks for the reason of a container that ended. It takes 4,096 bytes."""
@@ -157,21 +163,74 @@ def claim_of_artifact(ledger: Ledger, artifact: Artifact, run_id: str) -> Claim:
         raise _tampered(error.message) from None
     if claim.owner != run_id:
         raise _tampered(f"claim {name} belongs to {claim.owner!r}, not to run {run_id}")
-    said = artifact.metadata.get("blocks")
-    if said != list(claim.bound()):
+    if _blocks_said(artifact.metadata) != digest_of_blocks(claim.bound()):
         raise _tampered(f"its blocks are not those that claim {name} is bound to")
     return claim
 
 
+def _blocks_said(metadata: Mapping[str, Any]) -> str:
+    """The digest of the blocks that an artifact names.
+
+    Artifacts of older versions have the names themselves, in a list, which Kubeflow's metadata
+    store gives back as {"list": [...]}.
+    """
+    said = metadata.get("blocks_sha256")
+    if isinstance(said, str):
+        return said
+    names = metadata.get("blocks") if said is None else None
+    if isinstance(names, Mapping) and set(names) == {"list"}:
+        names = names["list"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _tampered("it does not say which blocks the claim is bound to")
+    return digest_of_blocks(names)
+
+
+def digest_of_blocks(names: Iterable[str]) -> str:
+    """What stands for the names of blocks, however many, in the metadata of an artifact."""
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def released_already(claim: str, reason: Reason = Reason.ALREADY_RELEASED) -> PrivateKubeError:
+    """How a run ends that is retried after its claim was released."""
+    return PrivateKubeError(
+        reason, f"claim {claim} was released: what it held is given back. {START_A_NEW_RUN}"
+    )
+
+
 def describe_claim(artifact: Artifact, claim: Claim) -> None:
-    """Make an artifact mean a claim."""
+    """Make an artifact mean a claim.
+
+    Texts and numbers only: Kubeflow's metadata store changes lists, objects and booleans, and
+    refuses null. And few of them: all metadata of its inputs are part of a task's one argument.
+    """
+    blocks = claim.bound()
     artifact.metadata.update(
         claim=claim.name,
-        run=claim.owner,
+        run=claim.owner or "",
         stream=claim.stream,
         phase=str(claim.phase),
-        blocks=list(claim.bound()),
+        blocks=len(blocks),
+        blocks_sha256=digest_of_blocks(blocks),
+        granted=_in_words(claim.total(Kind.ALLOCATE)),
+        spent=_in_words(claim.total(Kind.CONSUME)),
+        returned=_in_words(claim.total(Kind.RELEASE)),
     )
+
+
+def _in_words(amounts: PerBlock) -> str:
+    """Amounts per block, in a short text."""
+    budgets = [budget for budget, _ in amounts.groups]
+    if not budgets:
+        return "nothing"
+    if len(budgets) > 1:
+        return f"{len(budgets)} different amounts, depending on the block"
+    return _budget_in_words(budgets[0])
+
+
+def _budget_in_words(budget: Budget) -> str:
+    if budget.accounting.is_renyi:
+        return budget.brief()
+    return ", ".join(f"{label} {amount}" for label, amount in budget.to_json().items())
 
 
 def _tampered(why: str) -> Invalid:

@@ -17,7 +17,7 @@ from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.dp.contribution import unit_of
 from privatekube_kfp.dp.statistics import calibrate
 from privatekube_kfp.dp.statistics import statistic as statistic_named
-from privatekube_kfp.steps.data import make_sure_it_consumed
+from privatekube_kfp.steps.data import blocks_of_claim, make_sure_it_consumed
 from privatekube_kfp.steps.paying import make_sure_it_belongs, payment_for, step_of, untold
 from privatekube_kfp.steps.report import report_on_statistic
 from privatekube_kfp.steps.run import (
@@ -52,7 +52,7 @@ def dp_statistic(
     with ledger_of_run() as ledger:
         paying = payment_for(ledger, claim, run_id, plan_step)
         known, stream = paying.claim, paying.stream
-        blocks = [ledger.block(name).block for name in known.bound()]
+        blocks = blocks_of_claim(ledger, known).values()
     make_sure_it_belongs(known, "data", data.metadata.get("claim"))
     unit = unit_of(
         stream.semantic,

@@ -28,6 +28,7 @@ from privatekube_kfp.dp.planning import Progress
 from privatekube_kfp.ledger.client import ClaimClient, raise_if_denied
 from privatekube_kfp.ledger.streams import Semantic
 from privatekube_kfp.steps.model_report import accuracy_in_words
+from privatekube_kfp.steps.needs import check_torch, check_words
 from privatekube_kfp.steps.paying import (
     Payment,
     make_sure_it_belongs,
@@ -64,19 +65,32 @@ def plan_training(
     epochs: int = 0,
     vocabulary: str = planning.PUBLIC,
     shares: Mapping[str, str] | None = None,
+    categories: Sequence[str] | None = None,
+    words: str | None = None,
 ) -> dict[str, object]:
-    """A plan for Allocate: what training and evaluating this model will run."""
+    """A plan for Allocate: what training and evaluating this model will run.
+
+    Categories and words are those of `dp_preprocess`, where the caller knows them: what it would
+    refuse is refused here, before any budget is held.
+    """
     row = architecture(task, model)
+    if categories is not None:
+        row.check_categories(categories)
+    if words is not None:
+        check_words(words)
     with ledger_of_run() as ledger:
         known = ledger.stream(stream)
     semantic = known.spec.semantic
     if not units and semantic is Semantic.USER and known.count is not None:
         units = known.count.estimate
     if units < 1:
+        published = "the stream has published no number"
+        if known.count is not None:
+            published = "the number that the stream has published is that of all its users"
         raise Invalid(
             Reason.INVALID_PLAN,
             f"say about how many {_UNITS[semantic]} there are (units): batches are planned for"
-            " that before anybody may look, and the stream has published no number",
+            f" that before anybody may look, and {published}",
         )
     plan = planning.training_plan(
         epsilon,
@@ -114,6 +128,7 @@ def dp_train(
 
     A crash leaves a folder that nobody reads.
     """
+    check_torch("dp_train")
     # Here, since whoever plans has no need of PyTorch.
     import torch
 

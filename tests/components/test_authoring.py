@@ -127,7 +127,7 @@ def test_only_what_is_public_leaves_ingest(compiled):
     given = ingest["outputDefinitions"]
     types = {n: said["artifactType"]["schemaTitle"] for n, said in given["artifacts"].items()}
     assert types == {"ingest_report": "system.Markdown"}
-    assert set(given["parameters"]) == {"until", "blocks"}
+    assert set(given["parameters"]) == {"until", "block_count"}
 
 
 def test_the_defaults_of_ingest_are_those_of_its_step():

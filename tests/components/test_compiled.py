@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from privatekube_kfp import __version__
-from privatekube_kfp.components.protocol import IMAGE
+from privatekube_kfp.components.protocol import IMAGE, KERAS_IMAGE, TORCH_IMAGE
 
 TOP = Path(__file__).parents[2]
 NAMES = (
@@ -61,8 +61,22 @@ def test_every_field_is_documented(name):
 
 def test_the_images_are_built_under_the_name_that_components_ask_for():
     dockerfile = (TOP / "components" / "Dockerfile").read_text()
-    assert f"-t {IMAGE} ." in dockerfile
-    assert IMAGE.endswith(f":{__version__}")
+    assert f"-f components/Dockerfile -t {IMAGE} ." in dockerfile
+    assert f"-f components/Dockerfile --build-arg EXTRA=bert -t {TORCH_IMAGE} ." in dockerfile
+    of_keras = (TOP / "components" / "Dockerfile.keras").read_text()
+    assert f"-f components/Dockerfile.keras -t {KERAS_IMAGE} ." in of_keras
+    assert all(image.endswith(f":{__version__}") for image in (IMAGE, TORCH_IMAGE, KERAS_IMAGE))
+
+
+def test_only_those_that_need_torch_are_in_the_image_that_has_it():
+    images = {}
+    for name in NAMES:
+        compiled = yaml.safe_load((TOP / "components" / name / "component.yaml").read_text())
+        (executor,) = compiled["deploymentSpec"]["executors"].values()
+        images[name] = executor["container"]["image"]
+    others = dict.fromkeys(("dp_preprocess", "dp_train", "dp_evaluate"), TORCH_IMAGE)
+    others["dp_train_keras"] = KERAS_IMAGE
+    assert images == {**dict.fromkeys(NAMES, IMAGE), **others}
 
 
 USE = """

@@ -233,12 +233,12 @@ def ingest_within_the_budget():
 
 
 @good_strictly
-def blocks_of_an_ingest_are_asked_for() -> list:
+def what_an_ingest_brought_in_is_asked_for() -> int:
     done = ingest(**TABLES)
-    with budget(block_names=done.outputs["blocks"]) as mine:
+    with budget(end=done.outputs["until"]) as mine:
         mine.download()
         mine.consume()
-    return done.outputs["blocks"]
+    return done.outputs["block_count"]
 
 
 @good_strictly
@@ -534,7 +534,7 @@ def metrics_with_a_consumed_claim():
 @good
 def metrics_of_what_is_public():
     with budget() as mine:
-        parts.note_for(text=f"{mine.allocated.outputs['blocks']}")
+        parts.note_for(text=f"{mine.allocated.outputs['block_count']}")
         mine.download()
 
 

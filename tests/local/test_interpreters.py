@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from privatekube_kfp.local.errors import PipelineError
-from privatekube_kfp.local.interpreters import KERAS_PYTHON_VARIABLE, python_of
+from privatekube_kfp.local.interpreters import (
+    KERAS_PYTHON_VARIABLE,
+    check_interpreters,
+    python_of,
+)
 from tests.local.world import World
 
 IN_KERAS = """
@@ -48,6 +52,18 @@ def test_only_tasks_of_the_keras_image_run_elsewhere(tmp_path: Path) -> None:
         assert python_of(image, named) == str(python)
     for image in ("privatekube/python:0.1.0", "python:3.11", "", "notprivatekube/keras:0.1.0"):
         assert python_of(image, named) == sys.executable
+
+
+def test_without_torch_its_tasks_are_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check_interpreters(["privatekube/python-torch:0.1.0", "privatekube/python:0.1.0"])
+    monkeypatch.setitem(sys.modules, "torch", None)
+    check_interpreters(["privatekube/python:0.1.0", "elsewhere/python-torch:0.1.0"])
+    with pytest.raises(
+        PipelineError, match=r"need PyTorch.*pip install 'privatekube-kfp\[training"
+    ):
+        check_interpreters(["registry:5000/privatekube/python-torch@sha256:0123"])
 
 
 def test_a_python_that_is_not_there_is_told_with_how_to_make_it(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from privatekube_kfp.ledger.sqlite import SqliteLedger
 from privatekube_kfp.ledger.streams import StreamSpec
 from privatekube_kfp.steps.claims import allocate
 from privatekube_kfp.steps.log_lines import WIDTH, error_in
+from tests.kubeflow.metadata import given_back
 
 DAYS = ("monday", "tuesday", "wednesday")
 
@@ -23,8 +24,9 @@ class Artifact:
     metadata: dict = field(default_factory=dict)
 
     def travelled(self):
-        """The same after its way through Kubeflow: only what is JSON survives."""
-        return Artifact(self.path, json.loads(json.dumps(self.metadata)))
+        """The same after its way through Kubeflow."""
+        name = Path(self.path).name
+        return Artifact(self.path, given_back(json.loads(json.dumps(self.metadata)), name))
 
 
 class World:
@@ -59,7 +61,7 @@ class World:
             "last_blocks": 2,
             "timeout": "0s",
         }
-        allocate(claim, report, **{**wanted, **asked})
+        self.count = allocate(claim, report, **{**wanted, **asked})
         return claim.travelled()
 
     def claim(self, name="run-1.claim"):

@@ -1,6 +1,7 @@
 """Allocate, consume and release as components call them."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from privatekube_kfp.core.unlocking import ByPipelines
 from privatekube_kfp.ledger.requests import AllocateRequest
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 from privatekube_kfp.ledger.streams import StreamSpec
-from privatekube_kfp.steps.claims import consume, release
+from privatekube_kfp.steps.claims import allocate, consume, release
+from tests.kubeflow.metadata import STORE_SESSION_INFO
 from tests.steps.pages_seen import Page
 
 PLAN = {
@@ -25,10 +27,22 @@ PLAN = {
 }
 
 
+ASKED = {"run_id": "run-1", "claim_name": "claim", "stream": "clicks", "epsilon": "0.4"}
+RELEASED = (
+    "AlreadyReleased: claim run-1.claim was released: what it held is given back. A run that is"
+    " retried keeps its id and its claims: start a new run instead"
+)
+
+
 def spend(world, claim, **what):
     consumed, report = world.artifact("consumed"), world.artifact("report")
     consume(claim, consumed, report, run_id=world.run, **what)
     return consumed.travelled()
+
+
+def bound(claim):
+    """The names of the blocks, which are in the artifact's file alone."""
+    return json.loads(Path(claim.path).read_text())["blocks"]
 
 
 # Allocate
@@ -41,9 +55,17 @@ def test_a_claim_is_made_and_described(world):
         "run": "run-1",
         "stream": "clicks",
         "phase": "Allocated",
-        "blocks": ["tuesday", "wednesday"],
+        "blocks": 2,
+        "blocks_sha256": sha256(b"tuesday\nwednesday").hexdigest(),
+        "granted": "epsilon 0.4, delta 0",
+        "spent": "nothing",
+        "returned": "nothing",
+        "display_name": "claim",
+        "store_session_info": STORE_SESSION_INFO,
     }
+    assert world.count == 2
     document = json.loads(Path(claim.path).read_text())
+    assert document["blocks"] == ["tuesday", "wednesday"]
     assert document["granted"] == [
         {"blocks": ["tuesday", "wednesday"], "budget": {"epsilon": "0.4", "delta": "0"}}
     ]
@@ -136,7 +158,19 @@ def test_a_wait_says_what_it_waits_for(world, capsys, monkeypatch):
 def test_a_released_claim_does_not_come_back(world, fails):
     world.allocate()
     release(run_id="run-1", claim_name="claim")
-    assert "was released already" in fails(world.allocate)
+    assert fails(world.allocate) == RELEASED
+    assert world.epsilons("tuesday") == ("0", "0")
+
+
+def test_a_run_that_was_denied_is_denied_when_it_is_retried(world, fails):
+    """Even if there is budget by then: a denial is final."""
+    world.allocate(run_id="run-0", epsilon="0.9")
+    denied = fails(world.allocate, timeout="0s")
+    release(run_id="run-0")
+    again = fails(world.allocate, timeout="0s")
+    assert again.startswith("TimedOut: claim run-1.claim was denied before: ")
+    assert again.endswith("its claims: start a new run instead")
+    assert denied.removeprefix("TimedOut: claim run-1.claim: ") in again
     assert world.epsilons("tuesday") == ("0", "0")
 
 
@@ -145,11 +179,11 @@ def test_the_selection_is_what_was_said(world):
         "april", "clicks", start=1_000_000, end=2_000_000, data_source="april.parquet"
     )
     claim = world.allocate(last_blocks=0, start="1970-01-01", end="1970-01-02")
-    assert claim.metadata["blocks"] == ["april"]
+    assert bound(claim) == ["april"]
     claim = world.allocate(run_id="run-2", last_blocks=0, block_names=["monday"])
-    assert claim.metadata["blocks"] == ["monday"]
+    assert bound(claim) == ["monday"]
     claim = world.allocate(run_id="run-3", last_blocks=3, max_blocks=1)
-    assert claim.metadata["blocks"] == ["wednesday"]
+    assert bound(claim) == ["wednesday"]
 
 
 @pytest.mark.parametrize(
@@ -273,8 +307,18 @@ def test_consuming_nonsense_is_refused(world, fails, what, why):
         ({"claim": "run-1.other"}, "there is no claim"),
         ({"claim": None}, "it names no claim"),
         ({"claim": "run-1"}, "is not one of run run-1"),
-        ({"blocks": ["monday"]}, "its blocks are not those"),
-        ({"blocks": []}, "its blocks are not those"),
+        ({"blocks_sha256": "0" * 64}, "its blocks are not those"),
+        ({"blocks_sha256": ""}, "its blocks are not those"),
+        ({"blocks_sha256": 7}, "it does not say which blocks"),
+        ({"blocks_sha256": {"list": ["tuesday", "wednesday"]}}, "it does not say which blocks"),
+        ({"blocks_sha256": None}, "it does not say which blocks"),
+        ({"blocks_sha256": None, "blocks": ["monday"]}, "its blocks are not those"),
+        ({"blocks_sha256": None, "blocks": {"list": ["monday"]}}, "its blocks are not those"),
+        ({"blocks_sha256": None, "blocks": {"list": []}}, "its blocks are not those"),
+        ({"blocks_sha256": None, "blocks": {"list": {}}}, "it does not say which blocks"),
+        ({"blocks_sha256": None, "blocks": {"struct": {}}}, "it does not say which blocks"),
+        ({"blocks_sha256": None, "blocks": [["tuesday"]]}, "it does not say which blocks"),
+        ({"blocks_sha256": None, "blocks": "tuesday"}, "it does not say which blocks"),
     ],
 )
 def test_a_tampered_claim_is_refused(world, fails, change, why):
@@ -287,6 +331,39 @@ def test_a_tampered_claim_is_refused(world, fails, change, why):
     assert world.epsilons("tuesday") == ("0.8", "0")
 
 
+@pytest.mark.parametrize("shape", [lambda names: names, lambda names: {"list": names}])
+def test_an_artifact_of_an_older_version_has_the_names_of_its_blocks(world, shape):
+    claim = world.allocate()
+    del claim.metadata["blocks_sha256"]
+    claim.metadata["blocks"] = shape(["tuesday", "wednesday"])
+    spend(world, claim)
+    assert world.epsilons("tuesday") == ("0", "0.4")
+
+
+def test_metadata_are_texts_and_numbers_however_many_blocks_there_are(world):
+    """All else is changed or refused by Kubeflow, and its tasks' inputs must stay small."""
+    for number in range(300):
+        world.ledger.create_block(f"{number}".rjust(192, "x"), "clicks", data_source="none")
+    claim = world.artifact("claim")
+    allocate(claim, world.artifact("report"), **ASKED, last_blocks=300)
+    assert {type(value) for value in claim.metadata.values()} == {str, int}
+    assert len(json.dumps(claim.metadata)) < 500
+    assert len(bound(claim)) == 300
+
+
+def test_amounts_in_metadata_are_short(world):
+    claim = world.allocate(epsilon="", plan=PLAN)
+    paid = spend(world, claim, plan_step="train")
+    assert (claim.metadata["granted"], claim.metadata["spent"]) == (
+        "epsilon 0.3, delta 0",
+        "nothing",
+    )
+    assert (paid.metadata["granted"], paid.metadata["spent"]) == (
+        "epsilon 0.3, delta 0",
+        "epsilon 0.2, delta 0",
+    )
+
+
 def test_a_claim_that_somebody_else_made_under_the_name_is_refused(world, fails):
     stolen = world.allocate(run_id="run-2")
     request = AllocateRequest(
@@ -297,6 +374,22 @@ def test_a_claim_that_somebody_else_made_under_the_name_is_refused(world, fails)
     sentence = fails(spend, world, stolen)
     assert "claim run-1.claim belongs to 'somebody', not to run run-1" in sentence
     assert world.epsilons("tuesday") == ("0.5", "0")
+
+
+def test_consuming_a_released_claim_says_what_to_do(world, fails):
+    claim = world.allocate()
+    release(run_id="run-1")
+    assert fails(spend, world, claim) == RELEASED
+
+
+def test_a_consume_that_was_done_before_the_release_is_found_again(world):
+    claim = world.allocate(epsilon="", plan=PLAN)
+    paid = spend(world, claim, plan_step="preprocess")
+    release(run_id="run-1")
+    again = spend(world, claim, plan_step="preprocess")
+    assert again.metadata["consumed"] == paid.metadata["consumed"]
+    assert again.metadata["returned"] == "epsilon 0.2, delta 0"
+    assert world.epsilons("tuesday") == ("0", "0.1")
 
 
 # Release
@@ -357,7 +450,7 @@ def end(world, run="run-1", **what):
     """Release, with its report and metrics."""
     report, metrics = world.artifact("final"), world.artifact("metrics")
     release(run_id=run, report=report, metrics=metrics, **what)
-    return Page(Path(report.path).read_text()), metrics.travelled().metadata
+    return Page(Path(report.path).read_text()), metrics.metadata
 
 
 def test_the_final_report_says_what_was_granted_spent_and_given_back(world):

@@ -3,6 +3,7 @@
 import builtins
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import fsspec
@@ -55,8 +56,8 @@ def test_only_the_bound_blocks_are_read_oldest_first(world):
     data = fetch(world, world.allocate())
     table = pyarrow.parquet.read_table(data.path)
     assert table["day"].to_pylist() == ["tuesday"] * 3 + ["wednesday"] * 3
-    assert "rows" not in data.metadata
-    assert data.metadata["blocks"] == ["tuesday", "wednesday"]
+    digest = sha256(b"tuesday\nwednesday").hexdigest()
+    assert data.metadata == {"claim": "run-1.claim", "stream": "clicks", "blocks_sha256": digest}
 
 
 def test_nothing_is_read_before_the_claim_is_looked_up(world, fails, opened):
@@ -66,7 +67,7 @@ def test_nothing_is_read_before_the_claim_is_looked_up(world, fails, opened):
     assert any("tuesday" in path for path in opened)
     opened.clear()
     release(run_id="run-1")
-    assert "NotAllocated: " in fails(fetch, world, claim)
+    assert "AlreadyReleased: " in fails(fetch, world, claim)
     assert opened == []
 
 
@@ -132,7 +133,7 @@ def test_blocks_in_whose_time_nothing_happened(world, days, left):
     table = pyarrow.parquet.read_table(data.path)
     assert table["day"].to_pylist() == left
     assert table.schema.equals(pyarrow.schema(COLUMNS))
-    assert data.metadata["blocks"] == ["tuesday", "wednesday"]
+    assert data.metadata["blocks_sha256"] == sha256(b"tuesday\nwednesday").hexdigest()
 
 
 def test_all_sorts_of_columns_can_be_empty(world):
@@ -238,7 +239,10 @@ def test_nothing_leaves_before_that(world, model, fails, tmp_path):
     claim = world.allocate()
     assert "NotConsumed: " in fails(put, world, claim, model, target)
     release(run_id="run-1")
-    assert "NotConsumed: " in fails(put, world, claim, model, target)
+    retried = fails(put, world, claim, model, target)
+    assert "NotConsumed: " in retried
+    assert "was released: what it held is given back" in retried
+    assert "start a new run instead" in retried
     assert list(tmp_path.glob("model*")) == [Path(model.path)]
 
 
@@ -329,7 +333,7 @@ def test_uploading_to_other_stores(world, model):
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("", "uri is empty"),
+        ("", "nobody says where results go"),
         ("nosuchstore://x", "cannot be written to nosuchstore://x"),
         ("/dev/null/out", "cannot be written to /dev/null/out"),
     ],

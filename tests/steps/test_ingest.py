@@ -83,7 +83,8 @@ def names(world, stream="event"):
 def test_what_comes_out(reviews, table, capsys):
     (until, blocks), report = take_in(reviews, table(rows()))
     assert until == "2018-01-04T00:00:00Z"
-    assert blocks == names(reviews) == ["event-2018-01-01", "event-2018-01-02", "event-2018-01-03"]
+    assert names(reviews) == ["event-2018-01-01", "event-2018-01-02", "event-2018-01-03"]
+    assert blocks == 3
     assert capsys.readouterr().out == f"stream event: 3 new blocks, whole until {until}\n"
     assert report == (
         "# Stream event\n\n"
@@ -97,7 +98,7 @@ def test_what_comes_out(reviews, table, capsys):
 def test_users_are_told_as_they_were_published(reviews, table, capsys, stream):
     (_, blocks), report = take_in(reviews, table(rows()), stream)
     count = reviews.ledger.stream(stream).count
-    assert sorted(blocks) == sorted(names(reviews, stream)) != []
+    assert blocks == len(names(reviews, stream)) > 0
     about = f"about {count.estimate}, from {count.lower} to {count.upper} with confidence"
     assert about in capsys.readouterr().out
     told = f"About {count.estimate} users: from {count.lower} to {count.upper}, with confidence"
@@ -125,9 +126,9 @@ def test_empty_texts_and_zeros_are_what_was_not_given(reviews, table):
 
 
 def test_without_until_all_periods_that_are_over(reviews, table):
-    (until, blocks), _ = take_in(reviews, table(rows()), until="", interval="1000d")
+    (until, _), _ = take_in(reviews, table(rows()), until="", interval="1000d")
     ends = [record.block.end for record in reviews.ledger.blocks("event")]
-    assert blocks[:2] == ["event-2018-01-01", "event-2020-09-27"]
+    assert names(reviews)[:2] == ["event-2018-01-01", "event-2020-09-27"]
     assert until == format_time(ends[-1])
     assert ends[-1] <= system_clock() < ends[-1] + 1000 * DAY * 1_000_000
 
@@ -157,7 +158,7 @@ def test_a_second_time_adds_nothing(reviews, table):
     before = reviews.folder / "store/event/blocks/event-2018-01-02.parquet"
     held = before.read_bytes()
     (until, blocks), report = take_in(reviews, source)
-    assert (until, blocks) == ("2018-01-04T00:00:00Z", [])
+    assert (until, blocks) == ("2018-01-04T00:00:00Z", 0)
     assert "**0 new blocks**" in report
     assert before.read_bytes() == held
 

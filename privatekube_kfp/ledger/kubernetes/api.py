@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 from urllib.parse import urlencode
 
 import urllib3
-from kubernetes.client import ApiClient
 
 from privatekube_kfp.core.errors import LedgerError, Reason
 
@@ -67,10 +66,14 @@ BLOCKS = Resource(
 )
 CLAIMS = Resource(GROUP, VERSION, "privacyclaims", "PrivacyClaim", namespaced=True, label="claims")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True, label="leases")
+VERSION_ANNOTATION = "privatekube.io/version"
+"""On a Lease: the version of the scheduler that holds it."""
 EVENTS = Resource("", "v1", "events", "Event", namespaced=True, label="events")
 WORKFLOWS = Resource(
     "argoproj.io", "v1alpha1", "workflows", "Workflow", namespaced=True, label="workflows"
 )
+
+_SERVER = Resource("", "v1", "", "", namespaced=False, label="server")
 
 
 class NotFound(LedgerError):
@@ -87,6 +90,10 @@ class Expired(LedgerError):
 
 class Refused(LedgerError):
     """The server will not take it, now or later: malformed, too large, or not allowed."""
+
+
+class Forbidden(Refused):
+    """Whoever asks has no right to."""
 
 
 class Unreachable(LedgerError):
@@ -114,18 +121,34 @@ def is_newer(version: str, than: str) -> bool:
     return int(version) > int(than)
 
 
+class Connection(Protocol):
+    """As much of the Kubernetes client as is used: its `ApiClient`, or a pod's own (`pod`)."""
+
+    default_headers: dict[str, str]
+    configuration: Any
+    rest_client: Any
+
+    def update_params_for_auth(
+        self, headers: dict[str, str], queries: list[Any], auth_settings: list[str]
+    ) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Api:
     """Calls on one cluster, repeated while they get no answer.
 
     `connect` makes a client: again when the credentials have expired. `patience` is how long
-    (seconds) a call is repeated without an answer; `keep_trying` can end that earlier.
+    (seconds) a call is repeated without an answer; `keep_trying` can end that earlier. Each time
+    the server has `answer_within` seconds.
     """
 
     def __init__(
         self,
-        connect: Callable[[], ApiClient],
+        connect: Callable[[], Connection],
         *,
         patience: float = 60.0,
+        answer_within: float = _ANSWER_WITHIN,
         keep_trying: Callable[[], bool] = lambda: True,
         observe: Callable[[str, str, str], None] = lambda verb, kind, code: None,
         retried: Callable[[str], None] = lambda kind: None,
@@ -135,6 +158,7 @@ class Api:
         self._connect = connect
         self._client = connect()
         self._patience = patience
+        self._answer_within = answer_within
         self._keep_trying = keep_trying
         self._observe = observe
         self._retried = retried
@@ -151,6 +175,10 @@ class Api:
         self._client.close()
 
     # Reading
+
+    def ask(self, path: str) -> Object:
+        """What the server says about itself at a path, such as /version."""
+        return self._call("get", _SERVER, "GET", path)
 
     def get(self, kind: Resource, name: str, namespace: str | None = None) -> Object:
         return self._call("get", kind, "GET", kind.path(namespace, name))
@@ -177,17 +205,25 @@ class Api:
         return objects, version
 
     def pages(
-        self, kind: Resource, namespace: str | None = None, *, page: int = PAGE
+        self,
+        kind: Resource,
+        namespace: str | None = None,
+        *,
+        page: int = PAGE,
+        selected: Sequence[tuple[str, str]] = (),
     ) -> Iterator[tuple[list[Object], str]]:
-        """The same page by page, for those who keep little of each; may end with `Expired`."""
-        query: list[tuple[str, str]] = [("limit", str(page))]
+        """The same page by page, for those who keep little of each; may end with `Expired`.
+
+        `selected` are selectors as the API takes them: `labelSelector`, `fieldSelector`.
+        """
+        query: list[tuple[str, str]] = [*selected, ("limit", str(page))]
         while True:
             answer = self._call("list", kind, "GET", kind.path(namespace), query=query)
             meta = answer["metadata"]
             yield answer["items"], str(meta["resourceVersion"])
             if not meta.get("continue"):
                 return
-            query = [("limit", str(page)), ("continue", meta["continue"])]
+            query = [*selected, ("limit", str(page)), ("continue", meta["continue"])]
 
     def watch(
         self,
@@ -296,9 +332,10 @@ class Api:
         query: Sequence[tuple[str, str]] = (),
         body: Object | None = None,
         content: str = _JSON,
-        timeout: tuple[float, float] = (10, _ANSWER_WITHIN),
+        timeout: tuple[float, float] | None = None,
     ) -> Any:
         client = self._client
+        connect, read = timeout or (min(10.0, self._answer_within), self._answer_within)
         headers = {"Accept": _JSON, "Content-Type": content, **client.default_headers}
         client.update_params_for_auth(headers, [], ["BearerToken"])
         url = client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
@@ -309,7 +346,7 @@ class Api:
                 url,
                 body=None if body is None else json.dumps(body),
                 headers=headers,
-                timeout=urllib3.Timeout(connect=timeout[0], read=timeout[1]),
+                timeout=urllib3.Timeout(connect=connect, read=read),
                 preload_content=verb != "watch",
                 retries=False,
             )
@@ -329,7 +366,7 @@ class Api:
         with suppress(TypeError, ValueError):
             self._skew = time.time() - parsedate_to_datetime(str(date)).timestamp() - 0.5
 
-    def _raise(self, response: Any, client: ApiClient) -> NoReturn:
+    def _raise(self, response: Any, client: Connection) -> NoReturn:
         code = response.status
         said = _message(response.data)
         if code == 401:
@@ -337,7 +374,7 @@ class Api:
                 self._client = self._connect()
             raise _NoAnswer("it does not accept the credentials (401 Unauthorized)")
         if code == 403:
-            raise Refused(Reason.CLUSTER_REFUSED, said)
+            raise Forbidden(Reason.CLUSTER_REFUSED, said)
         if code == 404:
             raise NotFound(Reason.UNKNOWN_OBJECT, said)
         if code == 409:

@@ -1,6 +1,7 @@
 """Which cluster, and as whom: from a kubeconfig, or from inside a pod.
 
-The ledger, the scheduler and `privatekube install` all find their cluster here.
+The ledger, the scheduler and `privatekube install` all find their cluster here. The Kubernetes
+client is imported where it is needed: it takes its time, and most pods do without.
 """
 
 from __future__ import annotations
@@ -8,17 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
-
-from kubernetes.client import ApiClient, Configuration
-from kubernetes.config import incluster_config, kube_config
+from typing import TYPE_CHECKING, TypeVar
 
 from privatekube_kfp.core.errors import LedgerError, Reason
+from privatekube_kfp.ledger.kubernetes.api import Connection
+from privatekube_kfp.ledger.kubernetes.pod import ACCOUNT, PodConnection, reached_directly
+
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
 
 T = TypeVar("T")
 
 NAME_ONE = "name one with --kubeconfig"
-_POD_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_POD_ACCOUNT = ACCOUNT
 
 
 def connecting(
@@ -27,13 +30,18 @@ def connecting(
     *,
     connections: int = 8,
     name_one: str = NAME_ONE,
-) -> Callable[[], ApiClient]:
+) -> Callable[[], Connection]:
     """A function that connects, anew each time it is called: with the credentials of then."""
 
-    def connect() -> ApiClient:
+    def connect() -> Connection:
+        if _is_in_pod(kubeconfig, context) and reached_directly():
+            return PodConnection(connections=connections, account=_POD_ACCOUNT)
+        from kubernetes.client import ApiClient
+
         settings = configuration(kubeconfig, context, name_one=name_one)
         settings.connection_pool_maxsize = connections
-        return ApiClient(settings)
+        client: Connection = ApiClient(settings)
+        return client
 
     return connect
 
@@ -47,6 +55,9 @@ def configuration(
     is one, else the kubeconfig of KUBECONFIG or the home folder. `name_one` is how the caller's
     users can name another, for the error message.
     """
+    from kubernetes.client import Configuration
+    from kubernetes.config import incluster_config, kube_config
+
     settings = Configuration()
     if _is_in_pod(kubeconfig, context):
         _read(
@@ -70,6 +81,8 @@ def default_namespace(
     """The pod's namespace, or that of the kubeconfig's context."""
     if _is_in_pod(kubeconfig, context):
         return (_POD_ACCOUNT / "namespace").read_text().strip()
+    from kubernetes.config import kube_config
+
     source = _kubeconfig(kubeconfig, name_one)
     contexts, current = _read(source, lambda: kube_config.list_kube_config_contexts(source))
     if context is not None:

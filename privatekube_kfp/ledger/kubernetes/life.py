@@ -19,6 +19,9 @@ from privatekube_kfp.ledger.times import format_time
 LEASE_VARIABLE = "PRIVATEKUBE_CLAIM_LEASE"
 """How long a claim is kept without a sign of life, such as 2m: set by whoever renews it."""
 
+_POD_VARIABLE = "KFP_POD_NAME"
+"""Set by Kubeflow in the pod of every task."""
+
 _PODS = Resource("", "v1", "pods", "Pod", namespaced=True, label="pods")
 _UNWATCHED = 24 * MICROSECONDS["h"]
 
@@ -41,6 +44,15 @@ class Life:
         return said
 
 
+def _own_pod(environment: Mapping[str, str]) -> str:
+    """The name of the pod that this process runs in.
+
+    A host's name has at most 63 letters: that of a pod of a pipeline with a long name is cut off.
+    """
+    names = (environment.get(variable) for variable in (_POD_VARIABLE, "HOSTNAME"))
+    return next(filter(None, names), None) or socket.gethostname()
+
+
 def life_of_run(api: Api, namespace: str, environment: Mapping[str, str]) -> tuple[Life, str]:
     """The signs of life of the run that this process belongs to, and a sentence about them."""
     lease = environment.get(LEASE_VARIABLE)
@@ -49,7 +61,7 @@ def life_of_run(api: Api, namespace: str, environment: Mapping[str, str]) -> tup
         return Life(lease=lasting), f"kept for {lease} after the last sign of life"
     if IN_A_POD not in environment:
         return Life(), "kept until it is released: nobody watches over this run"
-    pod = environment.get("HOSTNAME") or socket.gethostname()
+    pod = _own_pod(environment)
     why = "it belongs to no Workflow"
     try:
         owners = api.get(_PODS, pod, namespace)["metadata"].get("ownerReferences", ())

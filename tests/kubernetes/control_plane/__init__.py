@@ -5,7 +5,12 @@ tests.kubernetes.control_plane` does both by hand. Tests use the fixtures of
 tests/kubernetes/conftest.py. README.md beside this folder says how to choose another cluster.
 """
 
-from tests.kubernetes.control_plane.binaries import Binaries, BinariesMissing, find_or_build
+from tests.kubernetes.control_plane.binaries import (
+    Binaries,
+    BinariesMissing,
+    find_or_build,
+    find_or_build_set,
+)
 from tests.kubernetes.control_plane.cluster import (
     Cluster,
     ControlPlane,
@@ -13,8 +18,11 @@ from tests.kubernetes.control_plane.cluster import (
     ExistingCluster,
     NeedsOwnControlPlane,
 )
+from tests.kubernetes.control_plane.recipe import CONTROL_PLANE, NODE
 
 __all__ = [
+    "CONTROL_PLANE",
+    "NODE",
     "Binaries",
     "BinariesMissing",
     "Cluster",
@@ -23,4 +31,5 @@ __all__ = [
     "ExistingCluster",
     "NeedsOwnControlPlane",
     "find_or_build",
+    "find_or_build_set",
 ]

@@ -17,8 +17,14 @@ import threading
 import time
 from pathlib import Path
 
-from tests.kubernetes.control_plane.binaries import BinariesMissing, cache, find_or_build
+from tests.kubernetes.control_plane.binaries import (
+    BinariesMissing,
+    cache,
+    find_or_build,
+    find_or_build_set,
+)
 from tests.kubernetes.control_plane.cluster import EXISTING, ControlPlane, ControlPlaneFailed
+from tests.kubernetes.control_plane.recipe import NODE
 
 _START_SECONDS = 120
 _STOP_SECONDS = 30
@@ -31,13 +37,21 @@ def main() -> None:
         description="A real Kubernetes control plane, for tests and for trying things out.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="build|start|stop")
-    commands.add_parser("build", help="make sure that its programs are there, building them if not")
+    build = commands.add_parser(
+        "build", help="make sure that its programs are there, building them if not"
+    )
+    build.add_argument(
+        "--node", action="store_true", help="the programs of a node as well, which runs pods"
+    )
     commands.add_parser("start", help="start one; prints a line for the shell to evaluate")
     commands.add_parser("stop", help="stop it and remove its data")
     commands.add_parser("serve")
-    command = parser.parse_args().command
+    asked = parser.parse_args()
     try:
-        {"build": _build, "start": _start, "stop": _stop, "serve": _serve}[command]()
+        if asked.command == "build":
+            _build(node=asked.node)
+        else:
+            {"start": _start, "stop": _stop, "serve": _serve}[asked.command]()
     except (BinariesMissing, ControlPlaneFailed) as error:
         sys.exit(str(error))
 
@@ -46,12 +60,14 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _build() -> None:
+def _build(*, node: bool) -> None:
     if existing := os.environ.get(EXISTING):
-        _say(f"Tests use the cluster of {EXISTING}={existing}; nothing to build.")
-        return
-    binaries = find_or_build(_say)
-    _say(f"The control plane is there: {binaries.kube_apiserver}")
+        _say(f"Tests use the cluster of {EXISTING}={existing}; no control plane to build.")
+    else:
+        binaries = find_or_build(_say)
+        _say(f"The control plane is there: {binaries.kube_apiserver}")
+    if node:
+        _say(f"The node's programs are there: {find_or_build_set(NODE, _say)}")
 
 
 def _start() -> None:

@@ -20,15 +20,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kubernetes.control_plane import debian, die_with_parent, recipe
+from tests.kubernetes.control_plane import die_with_parent, golang, recipe
+from tests.kubernetes.control_plane.golang import GoMissing
+from tests.kubernetes.control_plane.recipe import CONTROL_PLANE, NODE, ProgramSet
 
 ASSETS = "KUBEBUILDER_ASSETS"
-_HOW = (
-    f"Set {ASSETS} to a folder with kube-apiserver, etcd and kubectl, or run on Debian 12, "
-    "where they are built from Debian's packages."
-)
-_DISK_GB = 4
+_DISK_GB = 8
 _EVERY_SECONDS = 15
+_INSTEAD = {
+    CONTROL_PLANE.name: (
+        f" To do without, set {ASSETS} to a folder with kube-apiserver, etcd and kubectl."
+    ),
+    NODE.name: "",
+}
 
 Say = Callable[[str], None]
 
@@ -52,17 +56,22 @@ def cache() -> Path:
     """The folder that keeps what was built."""
     home = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(home) if Path(home).is_absolute() else Path.home() / ".cache"
-    return base / "privatekube/control-plane"
+    return base / "privatekube/kubernetes"
 
 
-def cache_entry() -> Path:
-    """The folder in the cache for this recipe on this kind of machine."""
-    digest = hashlib.sha256(Path(recipe.__file__).read_bytes()).hexdigest()[:12]
-    return cache() / f"{recipe.KUBERNETES}-{platform.machine()}-{digest}"
+def cache_entry(wanted: ProgramSet) -> Path:
+    """The folder in the cache for these programs, this recipe and this kind of machine."""
+    digest = hashlib.sha256()
+    for file in recipe.sources():
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    name = f"{wanted.name}-{recipe.KUBERNETES}-{platform.machine()}-{digest.hexdigest()[:12]}"
+    return cache() / name
 
 
 def find_or_build(say: Say) -> Binaries:
-    """The programs, from the first place that has them; `say` gets lines of progress.
+    """The programs of a control plane, from the first place that has them.
+
+    `say` gets lines of progress.
 
     Raises:
         BinariesMissing: nobody provided them and they cannot be built here.
@@ -70,15 +79,25 @@ def find_or_build(say: Say) -> Binaries:
     assets = os.environ.get(ASSETS)
     if assets:
         return _provided(Path(assets), say)
-    entry = cache_entry()
-    if not entry.is_dir():
-        _build(entry, say)
+    entry = find_or_build_set(CONTROL_PLANE, say)
     return Binaries(
         kube_apiserver=entry / "kube-apiserver",
         kube_controller_manager=entry / "kube-controller-manager",
-        etcd=_on_path("etcd") or entry / "etcd",
-        kubectl=_on_path("kubectl") or entry / "kubectl",
+        etcd=entry / "etcd",
+        kubectl=entry / "kubectl",
     )
+
+
+def find_or_build_set(wanted: ProgramSet, say: Say) -> Path:
+    """The folder with the programs of CONTROL_PLANE or of NODE, from the cache or a build.
+
+    Raises:
+        BinariesMissing: they are not in the cache and cannot be built here.
+    """
+    entry = cache_entry(wanted)
+    if not entry.is_dir():
+        _build(wanted, entry, say)
+    return entry
 
 
 def find_kubectl() -> Path:
@@ -87,7 +106,7 @@ def find_kubectl() -> Path:
     places = [Path(assets) / "kubectl"] if assets else []
     found = _on_path("kubectl")
     places += [found] if found else []
-    places.append(cache_entry() / "kubectl")
+    places.append(cache_entry(CONTROL_PLANE) / "kubectl")
     for place in places:
         if _runs(place):
             return place
@@ -95,7 +114,7 @@ def find_kubectl() -> Path:
 
 
 def _provided(folder: Path, say: Say) -> Binaries:
-    programs = {name: folder / name for name in recipe.PROGRAMS}
+    programs = {name: folder / name for name in CONTROL_PLANE.programs}
     lacking = [name for name, path in programs.items() if not _runs(path)]
     if "kubectl" in lacking and (found := _on_path("kubectl")):
         lacking.remove("kubectl")
@@ -120,43 +139,53 @@ def _provided(folder: Path, say: Say) -> Binaries:
     )
 
 
-def _build(entry: Path, say: Say) -> None:
-    if why := debian.why_not():
-        raise BinariesMissing(
-            f"There is no Kubernetes control plane here, and none can be built: {why}. {_HOW}"
-        )
+def _build(wanted: ProgramSet, entry: Path, say: Say) -> None:
+    what, instead = f"a Kubernetes {wanted.name.replace('-', ' ')}", _INSTEAD[wanted.name]
     entry.parent.mkdir(parents=True, exist_ok=True)
     with _only_one_builds(entry.parent, say):
         if entry.is_dir():  # The other one made it.
             return
         for left in entry.parent.glob(".building-*"):
             shutil.rmtree(left)
-        free = shutil.disk_usage(entry.parent).free / 1e9
-        if free < _DISK_GB:
-            raise BinariesMissing(
-                f"Building the control plane takes {_DISK_GB} GB of disk, and "
-                f"{entry.parent} has {free:.1f} GB left. {_HOW}"
-            )
-        say(
-            f"Building kube-apiserver {recipe.KUBERNETES} from Debian's source package, once: "
-            "3 to 10 minutes on 2 cores"
-        )
         work = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
         steps = _Steps(say, entry.parent / "build.log")
         try:
+            go = golang.find_or_fetch(entry.parent, work, steps)
+            _check_disk(go, entry.parent, steps)
+            say(
+                f"Building {what} ({recipe.KUBERNETES}), once: {wanted.cpu_seconds // 60} minutes "
+                "of CPU time and 1 GB to fetch when Go's caches have nothing of it"
+            )
             out = work / "out"
             out.mkdir()
-            try:
-                recipe.build(work, out, steps)
-            except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
-                raise BinariesMissing(
-                    f"Building the control plane failed: {str(error).rstrip('.')}. "
-                    f"All of its output is in {steps.log}. {_HOW}"
-                ) from error
+            recipe.build(go, wanted, out, steps)
             out.rename(entry)
+        except GoMissing as error:
+            raise BinariesMissing(f"Building {what} takes {error}.{instead}") from error
+        except _DiskFull as error:
+            raise BinariesMissing(f"Building {what} takes {error}; free some.{instead}") from error
+        except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
+            raise BinariesMissing(
+                f"Building {what} failed: {str(error).rstrip('.')}. "
+                f"All of its output is in {steps.log}.{instead}"
+            ) from error
         finally:
             shutil.rmtree(work)
         steps.finish(entry)
+
+
+class _DiskFull(RuntimeError):
+    """There is too little room for a build; a clause that says where."""
+
+
+def _check_disk(go: Path, folder: Path, steps: "_Steps") -> None:
+    """Go keeps modules and compiled packages in caches of its own."""
+    told = steps.run([str(go), "env", "GOCACHE", "GOMODCACHE"], env=recipe.environment())
+    for place in (folder, *(Path(line) for line in told.splitlines())):
+        there = next(each for each in (place, *place.parents) if each.is_dir())
+        free = shutil.disk_usage(there).free / 1e9
+        if free < _DISK_GB:
+            raise _DiskFull(f"{_DISK_GB} GB of disk, and {place} has {free:.1f} GB left")
 
 
 @contextmanager
@@ -186,10 +215,10 @@ class _Steps:
         self._said = time.monotonic()
         self._say(f"[{self._said - self._began:4.0f} s] {what}")
 
-    def count(self, what: str, done: int, total: int) -> None:
+    def count(self, what: str, done: int, total: int | None = None) -> None:
         """Says the first, the last, and now and then one between."""
         if done in (1, total) or time.monotonic() - self._said >= _EVERY_SECONDS:
-            self.say(f"{what}: {done} of {total} packages")
+            self.say(f"{what}: {done}" if total is None else f"{what}: {done} of {total} packages")
 
     def run(
         self,

@@ -6,6 +6,7 @@ because they are made in a millisecond.
 
 import datetime
 import ipaddress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,14 +41,14 @@ class Authority:
         )
         self.own = self._write("authority", certificate, self._key)
 
-    def server(self, name: str) -> Pair:
-        """For a server on this machine's loopback address."""
+    def server(self, name: str, *, addresses: Iterable[str] = (), user: str = "") -> Pair:
+        """For a server on this machine's loopback address, and others if given."""
         names: list[x509.GeneralName] = [
             x509.DNSName("localhost"),
             x509.DNSName("kubernetes.default.svc"),
-            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+            *(x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", *addresses)),
         ]
-        return self._sign(name, _name(name), ExtendedKeyUsageOID.SERVER_AUTH, names)
+        return self._sign(name, _name(user or name), ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def client(self, name: str, *, user: str, group: str | None = None) -> Pair:
         """For a user as the API server sees it."""

@@ -1,37 +1,68 @@
-"""How the control plane's programs are made from Debian 12's packages.
+"""How the programs of a cluster are made from Go modules.
 
-`binaries` runs this when they are not in the cache. Any change of this file makes another entry
-in the cache, so keep out of it what does not change the programs.
+`binaries` runs this when they are not in the cache. Any change of this file or of the Go module
+(tests/kubernetes/programs) makes other entries in the cache, so keep out of here what does not
+change the programs.
 
-Debian ships no API server, but the source package of kubectl is the whole of Kubernetes with all
-it needs vendored. Three things keep it from building as it is:
-
-* Go 1.19 refuses its vendor folder in module mode, so it is built in GOPATH mode;
-* the generated OpenAPI definitions are not in the archive, so they are generated first;
-* the vendored reflect2 crashes the server on the first custom object when built with Go 1.18 or
-  later, so Debian's newer one takes its place.
-
-Debian's patches touch only what kubectl prints, and are left out.
+Kubernetes names its own libraries by folders of its repository, which no other module can follow.
+So the go.mod replaces each of them by the release of that library with the same number, and all
+programs are built from one list of versions.
 """
 
 import itertools
 import os
 import re
-import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tests.kubernetes.control_plane.debian import Apt
+MODULE = Path(__file__).parents[1] / "programs"
+"""The Go module that names the programs and the versions of everything they need."""
 
-KUBERNETES = "1.20.2"
-PROGRAMS = ("kube-apiserver", "kube-controller-manager", "etcd", "kubectl")
+_KUBERNETES = "k8s.io/kubernetes"
+_CONTAINERD = "github.com/containerd/containerd/v2"
 
-_GO_PACKAGES = ["golang-1.19-go", "golang-1.19-src", "golang-github-modern-go-reflect2-dev"]
-_PROGRAM_PACKAGES = ["etcd-server", "kubernetes-client"]
-_BUILT = ("kube-apiserver", "kube-controller-manager")
-_REFLECT2 = "github.com/modern-go/reflect2"
-_TAGS = "providerless dockerless"
+
+@dataclass(frozen=True)
+class ProgramSet:
+    """Programs that are built together and are one entry of the cache."""
+
+    name: str
+    packages: dict[str, str]
+    """By program, the Go package it is built from."""
+    cpu_seconds: int
+    """What building them takes with nothing in Go's cache, roughly."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        return tuple(self.packages)
+
+
+CONTROL_PLANE = ProgramSet(
+    "control-plane",
+    {
+        "kube-apiserver": f"{_KUBERNETES}/cmd/kube-apiserver",
+        "kube-controller-manager": f"{_KUBERNETES}/cmd/kube-controller-manager",
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "kubectl": f"{_KUBERNETES}/cmd/kubectl",
+    },
+    cpu_seconds=600,
+)
+NODE = ProgramSet(
+    "node",
+    {
+        "kube-scheduler": f"{_KUBERNETES}/cmd/kube-scheduler",
+        "kubelet": f"{_KUBERNETES}/cmd/kubelet",
+        "kube-proxy": f"{_KUBERNETES}/cmd/kube-proxy",
+        "containerd": f"{_CONTAINERD}/cmd/containerd",
+        "containerd-shim-runc-v2": f"{_CONTAINERD}/cmd/containerd-shim-runc-v2",
+        "ctr": f"{_CONTAINERD}/cmd/ctr",
+        "coredns": "./coredns",
+        "pause": "./pause",
+    },
+    cpu_seconds=150,
+)
 
 
 class Steps(Protocol):
@@ -39,7 +70,7 @@ class Steps(Protocol):
 
     def say(self, what: str) -> None: ...
 
-    def count(self, what: str, done: int, total: int) -> None: ...
+    def count(self, what: str, done: int, total: int | None = None) -> None: ...
 
     def run(
         self,
@@ -51,113 +82,99 @@ class Steps(Protocol):
     ) -> str: ...
 
 
-def build(work: Path, out: Path, steps: Steps) -> None:
-    """Put PROGRAMS into `out`. `work` is left full of what only the build needed."""
-    packages = work / "packages"
-    tree = work / "go/src/k8s.io/kubernetes"
+def version_of(module: str) -> str:
+    """The version of a module that go.mod requires, without the v."""
+    match = re.search(rf"^\s*{re.escape(module)} v(\S+)", (MODULE / "go.mod").read_text(), re.M)
+    if match is None:
+        raise ValueError(f"{MODULE / 'go.mod'} requires no {module}")
+    return match[1]
 
-    # 1. Fetch. Nothing is installed.
-    apt = Apt(work / "apt", steps.run)
-    steps.say("fetching the lists of Debian's packages")
-    apt.update()
-    steps.say("fetching the source package kubernetes (35 MB)")
-    version = apt.unpack_upstream("kubernetes", tree)
-    if KUBERNETES not in version:
-        raise RuntimeError(f"Debian's source package kubernetes is {version}, not {KUBERNETES}")
-    steps.say(f"fetching {', '.join(_GO_PACKAGES + _PROGRAM_PACKAGES)} (98 MB)")
-    apt.unpack(_GO_PACKAGES + _PROGRAM_PACKAGES, packages)
-    for program in ("etcd", "kubectl"):
-        shutil.copy(packages / "usr/bin" / program, out)
 
-    # 2. Put in place the reflect2 that works.
-    vendored = tree / "vendor" / _REFLECT2
-    for file in [*vendored.glob("*.go"), *vendored.glob("*.s")]:
-        file.unlink()
-    newer = packages / "usr/share/gocode/src" / _REFLECT2
-    for file in [*newer.glob("*.go"), *newer.glob("*.s")]:
-        shutil.copy(file, vendored)
+def go_version() -> str:
+    """The oldest Go that the module can be built with."""
+    match = re.search(r"^go (\S+)$", (MODULE / "go.mod").read_text(), re.M)
+    if match is None:
+        raise ValueError(f"{MODULE / 'go.mod'} names no version of Go")
+    return match[1]
 
-    # 3. Generate the OpenAPI definitions.
-    go = str(packages / "usr/lib/go-1.19/bin/go")
-    env = _go_environment(work, packages)
-    generator = str(work / "openapi-gen")
-    steps.say("building the generator of the OpenAPI definitions")
-    steps.run(
-        [go, "build", "-o", generator, "./vendor/k8s.io/kube-openapi/cmd/openapi-gen"],
-        cwd=tree,
-        env=env,
-    )
-    steps.say("generating the OpenAPI definitions")
-    steps.run(
-        [
-            generator,
-            "--logtostderr",
-            f"--input-dirs={','.join(_described_in_openapi(tree))}",
-            "--output-package=k8s.io/kubernetes/pkg/generated/openapi",
-            "--output-file-base=zz_generated.openapi",
-            "--go-header-file=vendor/k8s.io/code-generator/hack/boilerplate.go.txt",
-            f"--report-filename={work / 'violations'}",
-        ],
-        cwd=tree,
-        env=env,
-    )
 
-    # 4. Compile both at once: they share most of their packages.
-    commands = [f"./cmd/{program}" for program in _BUILT]
-    tags = f"-tags={_TAGS}"
-    total = len(steps.run([go, "list", "-deps", tags, *commands], cwd=tree, env=env).split())
+KUBERNETES = version_of(_KUBERNETES)
+
+
+def sources() -> list[Path]:
+    """The files that decide what is built."""
+    return [
+        Path(__file__),
+        MODULE / "go.mod",
+        MODULE / "go.sum",
+        *sorted(MODULE.glob("*/*.go")),
+    ]
+
+
+def build(go: Path, wanted: ProgramSet, out: Path, steps: Steps) -> None:
+    """Put the programs of `wanted` into `out`, each under its own name."""
+    env = environment()
+    packages = list(wanted.packages.values())
+
+    # 1. Fetch the modules, which tells how many packages there are to compile.
+    fetched = itertools.count(1)
+
+    def on_line(line: str) -> None:
+        if line.startswith("go: downloading "):
+            steps.count("fetching modules", next(fetched))
+
+    steps.say("finding what there is to compile")
+    listed = steps.run([str(go), "list", "-deps", *packages], cwd=MODULE, env=env, on_line=on_line)
+    total = sum(not line.startswith("go: ") for line in listed.splitlines())
+
+    # 2. Compile all at once: they share most of their packages.
     done = itertools.count(1)
-    what = f"compiling {' and '.join(_BUILT)}"
-    flags = ["-v", "-trimpath", tags, f"-ldflags={_linker_flags()}", f"-o={out}/"]
+    what = f"compiling {', '.join(wanted.programs)}"
+    flags = ["-v", f"-ldflags={_linker_flags()}", f"-o={out}/"]
     steps.run(
-        [go, "build", *flags, *commands],
-        cwd=tree,
+        [str(go), "build", *flags, *packages],
+        cwd=MODULE,
         env=env,
         on_line=lambda _: steps.count(what, next(done), total),
     )
 
+    # 3. Go names a program after the last folder of its package.
+    for program, package in wanted.packages.items():
+        (out / _built_as(package)).rename(out / program)
 
-def _go_environment(work: Path, packages: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GO", "CGO"))}
-    (work / "tmp").mkdir()
+
+def environment() -> dict[str, str]:
+    """The variables for Go: where modules come from and are kept is the machine's choice."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOARCH", "GOOS")}
     return kept | {
-        "GOROOT": str(packages / "usr/lib/go-1.19"),
-        "GOPATH": str(work / "go"),
-        "GOCACHE": str(work / "gocache"),
-        "GOTMPDIR": str(work / "tmp"),
-        "GOENV": "off",
-        "GO111MODULE": "off",
-        "GOGC": "400",  # Memory for CPU time.
         "CGO_ENABLED": "0",
+        "GOFLAGS": "-buildvcs=false -mod=readonly -trimpath",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
     }
 
 
-def _described_in_openapi(tree: Path) -> list[str]:
-    """The packages whose types carry the OpenAPI tag, by import path."""
-    found = set()
-    for top in ("pkg", "cmd", "plugin", "staging/src/k8s.io"):
-        for file in (tree / top).rglob("*.go"):
-            if b"+k8s:openapi-gen=" in file.read_bytes():
-                found.add(file.parent.relative_to(tree).as_posix())
-    imported = {re.sub("^staging/src/", "vendor/", folder) for folder in found}
-    tools = ("vendor/k8s.io/code-generator/", "vendor/k8s.io/sample-apiserver/")
-    return sorted(f"k8s.io/kubernetes/{path}" for path in imported if not path.startswith(tools))
+def _built_as(package: str) -> str:
+    parts = package.split("/")
+    return parts[-2] if re.fullmatch(r"v\d+", parts[-1]) else parts[-1]
 
 
 def _linker_flags() -> str:
     major, minor, _ = KUBERNETES.split(".")
-    values = {
+    kubernetes = {
         "gitVersion": f"v{KUBERNETES}",
         "gitMajor": major,
         "gitMinor": minor,
         "gitTreeState": "clean",
+        "gitCommit": "module",
+        "buildDate": "1970-01-01T00:00:00Z",
     }
-    vendor = "k8s.io/kubernetes/vendor/k8s.io"
-    return " ".join(
-        ["-s", "-w"]
-        + [
-            f"-X {vendor}/{package}.{name}={value}"
-            for package in ("component-base/version", "client-go/pkg/version")
-            for name, value in values.items()
-        ]
-    )
+    values = {
+        f"k8s.io/{package}.{name}": value
+        for package in ("component-base/version", "client-go/pkg/version")
+        for name, value in kubernetes.items()
+    } | {
+        f"{_CONTAINERD}/version.Version": f"v{version_of(_CONTAINERD)}",
+        f"{_CONTAINERD}/version.Revision": "module",
+    }
+    return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in values.items())])

@@ -1,0 +1,102 @@
+import time
+
+import kubernetes.client
+import pytest
+import yaml
+
+from privatekube_kfp.cli import main
+from privatekube_kfp.ledger.kubernetes.api import Api
+from privatekube_kfp.ledger.kubernetes.connecting import connecting
+from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
+from tests.kubernetes.test_rbac import WORKFLOWS
+from tests.node import images, needs
+from tests.node.cluster import Node
+from tests.node.store import Store, service
+from tests.node.tasks import NAMESPACE, Pods
+
+SYSTEM = "privatekube-system"
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "tests/node/" in str(item.path):
+            item.add_marker("server")
+            item.add_marker("node")
+
+
+@pytest.fixture(scope="session")
+def say(request):
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def show(line):
+        with capture.global_and_fixture_disabled():
+            print(line, flush=True)
+
+    return show
+
+
+@pytest.fixture(scope="session")
+def node(say, tmp_path_factory):
+    """A node with the scheduler's image and that of the protocol, and an S3 server beside it."""
+    reason = needs.why_not()
+    if reason:
+        raise pytest.fail.Exception(f"No node can run here: {reason}.", pytrace=False)
+    needs.install()
+    archives = [images.build(image, say) for image in (images.SCHEDULER, images.PYTHON)]
+    began = time.monotonic()
+    with Node(say) as made:
+        for archive in archives:
+            made.load(archive)
+        say(f"A node with our images is up after {time.monotonic() - began:.0f} s")
+        yield made
+
+
+@pytest.fixture(scope="session")
+def store(node, tmp_path_factory):
+    made = Store(tmp_path_factory.mktemp("s3"))
+    node.start_beside("rclone", made.command, made.is_up)
+    return made
+
+
+@pytest.fixture(scope="session")
+def installed(node, store):
+    """PrivateKube as docs/install.md has it, and a namespace of pipelines."""
+    arguments = ["install", "--apply", f"--image={images.SCHEDULER.tag}"]
+    assert main([*arguments, f"--kubeconfig={node.kubeconfig}"]) == 0
+    node.apply(WORKFLOWS)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "pipeline-runner", "namespace": NAMESPACE},
+    }
+    launcher = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "launcher", "namespace": NAMESPACE},
+        "data": {"launcher.py": (images.ROOT / "tests/node/launcher.py").read_text()},
+    }
+    node.apply([namespace])
+    node.apply([account, launcher, *service(NAMESPACE)])
+    example = images.ROOT / "scheduler/deploy/examples/pipeline-namespace.yaml"
+    node.apply(list(yaml.safe_load_all(example.read_text())))
+    node.wait_for("deployment/privatekube-scheduler", namespace=SYSTEM)
+    return node
+
+
+@pytest.fixture
+def pods(installed, store):
+    made = Pods(installed, store)
+    made.begin_run()
+    return made
+
+
+@pytest.fixture
+def ledger(installed):
+    with KubernetesLedger(Api(connecting(str(installed.kubeconfig))), NAMESPACE) as opened:
+        yield opened
+
+
+@pytest.fixture
+def core(installed):
+    return kubernetes.client.CoreV1Api(installed.admin)
