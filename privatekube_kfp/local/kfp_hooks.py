@@ -227,7 +227,8 @@ def _described(component: Any, outputs: Outputs) -> dict[str, Any]:
             for one in value if isinstance(value, list) else [value]:
                 artifacts.append({"name": name, "type": kind, "path": one.uri})
                 if kind == dsl.Metrics.schema_title:
-                    numbers |= {k: v for k, v in one.metadata.items() if _is_number(v)}
+                    said = sorted(one.metadata.items())
+                    numbers |= {k: v for k, v in said if _is_number(v)}
         elif _is_number(value):
             numbers[name] = value
     return {"artifacts": artifacts, "metrics": numbers}
