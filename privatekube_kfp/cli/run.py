@@ -243,8 +243,9 @@ def _summarize(folder: RunFolder, ending: Ending) -> None:
 
 
 def _is_about_claims(task: Task) -> bool:
-    """Whether its metrics are those of Release, which the table of claims shows already."""
-    return any(artifact["name"] == "final_report" for artifact in task.artifacts)
+    """Whether it says what the table of claims shows already, as Allocate and Release do."""
+    names = {artifact["name"] for artifact in task.artifacts}
+    return not names.isdisjoint({"allocation_report", "final_report"})
 
 
 def _brief(amounts: PerBlock) -> str:
