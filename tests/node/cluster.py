@@ -8,16 +8,14 @@ Images stay in the cache, in the store of the container runtime, which one node 
 
 import fcntl
 import json
-import os
 import shutil
-import signal
 import ssl
 import subprocess
 import tempfile
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
