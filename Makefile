@@ -49,7 +49,7 @@ node-where-it-can:
 	@if [ -n "$${CI:-}" ] || reason=$$($(PY) -m tests.node 2>&1); then $(MAKE) --no-print-directory test-node; \
 	else echo "==> Left out: tests in real pods (make test-node). $$reason."; fi
 
-control-plane: $(STAMP) ## Build the Kubernetes control plane of the tests into the cache, once
+control-plane: $(STAMP) ## Build the Kubernetes control plane of the tests from Go modules, once
 	$(call step,Kubernetes control plane)
 	@$(PY) -m tests.kubernetes.control_plane build
 

@@ -21,7 +21,7 @@ def product_linear(
     categories: list = CATEGORIES,
     words: str = "",
     vocabulary: str = "public",
-    uri: str = "published/product_linear",
+    uri: str = "",
 ):
     with training_budget(
         "product",
@@ -35,6 +35,7 @@ def product_linear(
         vocabulary=vocabulary,
         categories=categories,
         words=words,
+        results=uri,
     ) as budget:
         reviews = budget.download()
         examples = budget.preprocess(reviews)
@@ -42,4 +43,4 @@ def product_linear(
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
         budget.show(model, evaluated)
-        budget.upload(model, uri=uri)
+        budget.upload(model)

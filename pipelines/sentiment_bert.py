@@ -15,7 +15,7 @@ def sentiment_bert(
     epochs: int = 0,
     words: str = "",
     vocabulary: str = "public",
-    uri: str = "published/sentiment_bert",
+    uri: str = "",
 ):
     with training_budget(
         "sentiment",
@@ -28,6 +28,7 @@ def sentiment_bert(
         epochs=epochs,
         vocabulary=vocabulary,
         words=words,
+        results=uri,
     ) as budget:
         reviews = budget.download()
         examples = budget.preprocess(reviews)
@@ -35,4 +36,4 @@ def sentiment_bert(
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
         budget.show(model, evaluated)
-        budget.upload(model, uri=uri)
+        budget.upload(model)

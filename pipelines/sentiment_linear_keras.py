@@ -16,7 +16,7 @@ def sentiment_linear_keras(
     units: int = 20_000,
     epochs: int = 0,
     words: str = "",
-    uri: str = "published/sentiment_linear_keras",
+    uri: str = "",
 ):
     with training_budget(
         "sentiment",
@@ -29,6 +29,7 @@ def sentiment_linear_keras(
         epochs=epochs,
         shares=SHARES,
         words=words,
+        results=uri,
     ) as budget:
         reviews = budget.download()
         examples = budget.preprocess(reviews)
@@ -36,4 +37,4 @@ def sentiment_linear_keras(
         evaluated = budget.evaluate(examples, model)
         budget.consume(evaluated)
         budget.show(model, evaluated)
-        budget.upload(model, uri=uri)
+        budget.upload(model)

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from privatekube_kfp.components import dp_statistic, privacy_budget, show_statistic
+from privatekube_kfp.components import privacy_budget
 
 RATINGS = [1, 5]
 
@@ -14,17 +14,12 @@ def rating_mean(
     delta: str = "0",
     last_blocks: int = 7,
     bounds: list = RATINGS,
-    uri: str = "published/rating_mean.json",
+    uri: str = "",
 ):
     with privacy_budget(
-        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks
+        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks, results=uri
     ) as budget:
-        mean = dp_statistic(
-            claim=budget.claim,
-            data=budget.download().outputs["data"],
-            statistic="rating_mean",
-            bounds=bounds,
-        )
-        paid = budget.consume(after=[mean]).outputs["consumed"]
-        show_statistic(claim=paid, result=mean.outputs["result"])
-        budget.upload(mean.outputs["result"], uri=uri)
+        mean = budget.statistic("rating_mean", budget.download(), bounds=bounds)
+        budget.consume(after=[mean])
+        budget.show_statistic(mean)
+        budget.upload(mean, name="rating_mean.json")

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from privatekube_kfp.components import dp_statistic, privacy_budget, show_statistic
+from privatekube_kfp.components import privacy_budget
 
 CATEGORIES = [
     *("apps", "automotive", "beauty", "books", "electronics", "food"),
@@ -17,17 +17,12 @@ def reviews_per_category(
     delta: str = "0",
     last_blocks: int = 7,
     categories: list = CATEGORIES,
-    uri: str = "published/reviews_per_category.json",
+    uri: str = "",
 ):
     with privacy_budget(
-        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks
+        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks, results=uri
     ) as budget:
-        counts = dp_statistic(
-            claim=budget.claim,
-            data=budget.download().outputs["data"],
-            statistic="reviews_per_category",
-            categories=categories,
-        )
-        paid = budget.consume(after=[counts]).outputs["consumed"]
-        show_statistic(claim=paid, result=counts.outputs["result"])
-        budget.upload(counts.outputs["result"], uri=uri)
+        counts = budget.statistic("reviews_per_category", budget.download(), categories=categories)
+        budget.consume(after=[counts])
+        budget.show_statistic(counts)
+        budget.upload(counts, name="reviews_per_category.json")

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from privatekube_kfp.components import dp_statistic, privacy_budget, show_statistic
+from privatekube_kfp.components import privacy_budget
 
 
 @dsl.pipeline(name="statistics-reviews-total")
@@ -11,16 +11,12 @@ def reviews_total(
     epsilon: str = "0.1",
     delta: str = "0",
     last_blocks: int = 7,
-    uri: str = "published/reviews_total.json",
+    uri: str = "",
 ):
     with privacy_budget(
-        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks
+        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks, results=uri
     ) as budget:
-        total = dp_statistic(
-            claim=budget.claim,
-            data=budget.download().outputs["data"],
-            statistic="reviews_total",
-        )
-        paid = budget.consume(after=[total]).outputs["consumed"]
-        show_statistic(claim=paid, result=total.outputs["result"])
-        budget.upload(total.outputs["result"], uri=uri)
+        total = budget.statistic("reviews_total", budget.download())
+        budget.consume(after=[total])
+        budget.show_statistic(total)
+        budget.upload(total, name="reviews_total.json")

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from privatekube_kfp.components import dp_statistic, privacy_budget, show_statistic
+from privatekube_kfp.components import privacy_budget
 
 TOKENS = [0, 200]  # what a review counts for, at least and at most
 
@@ -14,17 +14,12 @@ def tokens_deviation(
     delta: str = "0",
     last_blocks: int = 7,
     bounds: list = TOKENS,
-    uri: str = "published/tokens_deviation.json",
+    uri: str = "",
 ):
     with privacy_budget(
-        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks
+        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks, results=uri
     ) as budget:
-        deviation = dp_statistic(
-            claim=budget.claim,
-            data=budget.download().outputs["data"],
-            statistic="tokens_deviation",
-            bounds=bounds,
-        )
-        paid = budget.consume(after=[deviation]).outputs["consumed"]
-        show_statistic(claim=paid, result=deviation.outputs["result"])
-        budget.upload(deviation.outputs["result"], uri=uri)
+        deviation = budget.statistic("tokens_deviation", budget.download(), bounds=bounds)
+        budget.consume(after=[deviation])
+        budget.show_statistic(deviation)
+        budget.upload(deviation, name="tokens_deviation.json")

@@ -2,7 +2,7 @@
 
 from kfp import dsl
 
-from privatekube_kfp.components import dp_statistic, privacy_budget, show_statistic
+from privatekube_kfp.components import privacy_budget
 
 TOKENS = [0, 200]  # what a review counts for, at least and at most
 
@@ -14,17 +14,12 @@ def tokens_total(
     delta: str = "0",
     last_blocks: int = 7,
     bounds: list = TOKENS,
-    uri: str = "published/tokens_total.json",
+    uri: str = "",
 ):
     with privacy_budget(
-        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks
+        stream=stream, epsilon=epsilon, delta=delta, last_blocks=last_blocks, results=uri
     ) as budget:
-        total = dp_statistic(
-            claim=budget.claim,
-            data=budget.download().outputs["data"],
-            statistic="tokens_total",
-            bounds=bounds,
-        )
-        paid = budget.consume(after=[total]).outputs["consumed"]
-        show_statistic(claim=paid, result=total.outputs["result"])
-        budget.upload(total.outputs["result"], uri=uri)
+        total = budget.statistic("tokens_total", budget.download(), bounds=bounds)
+        budget.consume(after=[total])
+        budget.show_statistic(total)
+        budget.upload(total, name="tokens_total.json")

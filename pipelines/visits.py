@@ -27,9 +27,9 @@ def average(data: Input[Dataset], epsilon: str, result: Output[Artifact]):
 
 
 @dsl.pipeline(name="visits")
-def visits(epsilon: str = "0.5", uri: str = "published/average"):
-    with privacy_budget(stream="visits", epsilon=epsilon, last_blocks=7) as budget:
+def visits(epsilon: str = "0.5", uri: str = ""):
+    with privacy_budget(stream="visits", epsilon=epsilon, last_blocks=7, results=uri) as budget:
         data = budget.download()
         mean = average(data=data.outputs["data"], epsilon=epsilon)
         budget.consume(after=[mean])
-        budget.upload(mean.outputs["result"], uri=uri)
+        budget.upload(mean, name="average")

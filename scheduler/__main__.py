@@ -129,6 +129,7 @@ def main(
             duration=lease_duration / 1e6,
             renew_deadline=renew_deadline / 1e6,
             retry=retry_period / 1e6,
+            version=__version__,
         )
         metrics = Metrics(__version__)
         scheduler = Scheduler(

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from privatekube_kfp.core.errors import LedgerError
-from privatekube_kfp.ledger.kubernetes.api import LEASES, Api, Conflict, Object
+from privatekube_kfp.ledger.kubernetes.api import LEASES, VERSION_ANNOTATION, Api, Conflict, Object
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class Election:
         duration: float,
         renew_deadline: float,
         retry: float,
+        version: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 0 < retry < renew_deadline < duration:
@@ -47,6 +48,7 @@ class Election:
         self._namespace = namespace
         self._name = name
         self.identity = identity
+        self._version = version
         self._duration = duration
         self._renew_deadline = renew_deadline
         self._retry = retry
@@ -155,7 +157,12 @@ class Election:
             "leaseDurationSeconds": max(1, round(self._duration)),
             "renewTime": now,
         }
-        metadata = obj["metadata"] if obj else {"name": self._name, "namespace": self._namespace}
+        metadata: Object = {"name": self._name, "namespace": self._namespace}
+        if obj:
+            metadata = dict(obj["metadata"])
+        if self._version is not None:
+            noted = metadata.get("annotations") or {}
+            metadata["annotations"] = {**noted, VERSION_ANNOTATION: self._version}
         return {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,

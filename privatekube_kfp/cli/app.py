@@ -38,7 +38,9 @@ _COMMANDS = {
     "compile": "Compile pipelines to YAML, and check them.",
     "run": "Run a pipeline on this machine.",
     "submit": "Run a pipeline on a Kubeflow cluster.",
+    "settings": "See what differs from cluster to cluster, and what it means.",
     "install": "Install into a Kubernetes cluster.",
+    "doctor": "Find what is wrong with a cluster, and what mends it.",
 }
 
 

@@ -16,9 +16,12 @@ from privatekube_kfp.cli.pipelines import (
     function_option,
     no_lint_option,
     read_pipeline,
+    settings_option,
+    with_settings,
 )
 from privatekube_kfp.cli.session import Session
 from privatekube_kfp.local.pipeline import CompiledPipeline
+from privatekube_kfp.settings import find_settings
 
 
 @click.command(short_help="Compile pipelines to YAML, and check them.")
@@ -30,6 +33,7 @@ from privatekube_kfp.local.pipeline import CompiledPipeline
     type=click.Path(path_type=Path),
     help="The YAML file, or with several FILEs a folder; beside each FILE unless given.",
 )
+@settings_option
 @function_option
 @no_lint_option
 @json_option
@@ -38,12 +42,14 @@ def compile(
     session: Session,
     files: tuple[Path, ...],
     output: Path | None,
+    settings_address: str | None,
     function: str | None,
     no_lint: bool,
 ) -> None:
     """Compile the pipeline in each Python FILE to YAML for Kubeflow, and check its placement.
 
-    The YAML is written even where the check finds something: exit code 1 says that it did.
+    The YAML is written even where the check finds something: exit code 1 says that it did. Site
+    settings are written into it; service account and endpoint are for `submit`.
 
     \b
     Examples:
@@ -59,7 +65,8 @@ def compile(
         raise click.UsageError(f"{output} is not a folder; with several FILEs it must be one")
     paths = [_destination(file, output, one=len(files) == 1) for file in files]
     _refuse_to_overwrite(files, paths)
-    compiled = [read_pipeline(file, function) for file in files]
+    settings = find_settings(settings_address)
+    compiled = [with_settings(read_pipeline(file, function), settings) for file in files]
     written: list[tuple[CompiledPipeline, Path]] = []
     for pipeline, path in zip(compiled, paths, strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -45,7 +45,7 @@ _ESTABLISHED_SECONDS = 60
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
-def _namespace(text: str) -> str:
+def read_namespace(text: str) -> str:
     if not _LABEL.fullmatch(text):
         raise invalid(
             f"{text!r} is no name for a namespace: use lower-case letters, digits and -,"
@@ -68,7 +68,7 @@ def _image(text: str) -> str:
 @click.option("--crds-only", is_flag=True, help="The custom resource definitions alone.")
 @click.option(
     "--namespace",
-    type=Value("NAMESPACE", _namespace),
+    type=Value("NAMESPACE", read_namespace),
     help=f"Where the scheduler runs.  [default: {NAMESPACE}]",
 )
 @click.option("--image", type=Value("IMAGE", _image), help="The scheduler's image, if your own.")

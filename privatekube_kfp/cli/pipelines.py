@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import click
 from privatekube_kfp.cli.errors import Failure
 from privatekube_kfp.local.errors import PipelineError
 from privatekube_kfp.local.pipeline import CompiledPipeline
+from privatekube_kfp.settings import SETTINGS_VARIABLE, Settings, apply_settings
 
 pipeline_argument = click.argument("pipeline", type=click.Path(dir_okay=False, path_type=Path))
 
@@ -29,6 +31,15 @@ arguments_option = click.option(
 
 no_lint_option = click.option(
     "--no-lint", is_flag=True, help="Do not check the placement of the protocol's tasks."
+)
+
+settings_option = click.option(
+    "--settings",
+    "settings_address",
+    metavar="FILE",
+    envvar=SETTINGS_VARIABLE,
+    help="Site settings: a file, configmap:NAMESPACE/NAME or none; the nearest privatekube.yaml"
+    f" unless given (or set {SETTINGS_VARIABLE}).",
 )
 
 
@@ -60,6 +71,25 @@ def read_pipeline(path: Path, function: str | None) -> CompiledPipeline:
         path = bundled
     with in_a_sentence():
         return load_pipeline(path, function)
+
+
+def with_settings(pipeline: CompiledPipeline, settings: Settings) -> CompiledPipeline:
+    """The pipeline as it goes to a cluster, with site settings written into it."""
+    documents, _ = apply_settings(pipeline.documents, settings)
+    if documents == list(pipeline.documents):
+        return pipeline
+    head = pipeline.text.splitlines(keepends=True)
+    comments = head[: next((n for n, line in enumerate(head) if line[:1] != "#"), len(head))]
+    return replace(
+        pipeline, text="".join(comments) + _as_yaml(documents), documents=tuple(documents)
+    )
+
+
+def _as_yaml(documents: Sequence[Mapping[str, Any]]) -> str:
+    """In the layout of kfp's compiler."""
+    import yaml
+
+    return "---\n".join(yaml.safe_dump(dict(one), sort_keys=True) for one in documents)
 
 
 def findings_in(pipeline: CompiledPipeline, path: Path | None = None) -> list[Any]:

@@ -22,6 +22,7 @@ from privatekube_kfp.cli.pipelines import (
     pipeline_argument,
     read_pipeline,
     refuse_findings,
+    settings_option,
 )
 from privatekube_kfp.cli.progress import Progress
 from privatekube_kfp.cli.session import Session
@@ -37,6 +38,8 @@ from privatekube_kfp.local.folder import (
 )
 from privatekube_kfp.local.logs import last_lines
 from privatekube_kfp.local.running import Ending, Order, run_pipeline
+from privatekube_kfp.settings import RESULTS_VARIABLE, Settings, find_settings
+from privatekube_kfp.settings.applying import place_of_pipeline
 
 if TYPE_CHECKING:
     from privatekube_kfp.local.manifests import Declarations
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     default=DEFAULT_PARENT,
     help="Where runs have their folders, each named by its id.",
 )
+@settings_option
 @function_option
 @no_lint_option
 @click.option("-v", "--verbose", is_flag=True, help="Show what the tasks print.")
@@ -74,6 +78,7 @@ def run(
     data: tuple[Path, ...],
     run_id: str | None,
     folder: Path,
+    settings_address: str | None,
     function: str | None,
     no_lint: bool,
     verbose: bool,
@@ -81,7 +86,8 @@ def run(
     """Run the PIPELINE, a Python file or compiled YAML, on this machine with kfp.local.
 
     Budget comes from the ledger that is named, or else from one in the run's own folder, in which
-    --data declares streams and blocks. However the run ends, no budget stays held.
+    --data declares streams and blocks. However the run ends, no budget stays held. Results without
+    a URI of their own go into the run's folder, unless site settings name a place under `local`.
 
     \b
     Examples:
@@ -91,6 +97,7 @@ def run(
 
     Exit codes: 0 done, 1 failed, 2 usage, 130 interrupted, 143 terminated.
     """
+    settings = find_settings(settings_address)
     compiled = read_pipeline(pipeline, function)
     with in_a_sentence():
         given = compiled.arguments(arguments)
@@ -107,13 +114,25 @@ def run(
             "The pipeline asks for budget, and the run's own ledger would have no stream: declare"
             " streams and blocks with --data, or name a ledger with --ledger."
         )
-    order = Order(compiled, given, place, address, source, declarations)
+    order = Order(
+        compiled, given, place, address, source, declarations, _environment(settings, compiled.name)
+    )
     with in_a_sentence(), Progress(verbose=verbose) as progress:
         ending = run_pipeline(order, progress)
     tell_why(ending)
     session.answer(_document(place, ending), lambda: _summarize(place, ending))
     conclude(place, ending)
     return _code(ending)
+
+
+def _environment(settings: Settings, pipeline: str) -> dict[str, str]:
+    """What site settings say for this machine. A relative path is one beside the settings file."""
+    said, results = dict(settings.local.env), settings.local.results
+    if results and "://" not in results:
+        results = str(Path(settings.source).parent.absolute() / Path(results).expanduser())
+    if results:
+        said[RESULTS_VARIABLE] = place_of_pipeline(results, pipeline)
+    return said
 
 
 def _declared(data: tuple[Path, ...]) -> Declarations | None:
@@ -188,9 +207,10 @@ def tell_why(ending: Ending) -> None:
 
 
 def _summarize(folder: RunFolder, ending: Ending) -> None:
-    print_facts(
-        [("run", folder.run), ("state", str(ending.state)), ("folder", _near(str(folder.path)))]
-    )
+    facts = [("run", folder.run), ("state", str(ending.state)), ("folder", _near(str(folder.path)))]
+    if folder.published.exists():
+        facts.append(("results", _near(str(folder.published))))
+    print_facts(facts)
     if ending.claims:
         say("")
         rows = [

@@ -27,16 +27,19 @@ from privatekube_kfp.cli.pipelines import (
     pipeline_argument,
     read_pipeline,
     refuse_findings,
+    settings_option,
+    with_settings,
 )
 from privatekube_kfp.cli.session import Session
 from privatekube_kfp.cli.values import Value, invalid
+from privatekube_kfp.settings import find_settings
 
 ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
 _OVER = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED", "ERROR")
 _POLL = 5.0
 
 
-def _endpoint(text: str) -> str:
+def read_endpoint(text: str) -> str:
     """kfp takes an empty one for a cluster of its own choice, and says so to nobody."""
     if not text or any(letter.isspace() for letter in text) or not text.isprintable():
         raise invalid(f"{text!r} is not an address; write it like http://localhost:8888")
@@ -48,10 +51,9 @@ def _endpoint(text: str) -> str:
 @arguments_option
 @click.option(
     "--endpoint",
-    type=Value("URL", _endpoint),
+    type=Value("URL", read_endpoint),
     envvar=ENDPOINT_VARIABLE,
-    required=True,
-    help=f"Where Kubeflow Pipelines serves its API (or set {ENDPOINT_VARIABLE}).",
+    help=f"Where Kubeflow Pipelines serves its API (or set {ENDPOINT_VARIABLE}, or in settings).",
 )
 @click.option("--experiment", metavar="NAME", help="The experiment; made if there is none.")
 @click.option("--run-name", metavar="NAME", help="What the run is called in Kubeflow.")
@@ -61,6 +63,7 @@ def _endpoint(text: str) -> str:
 @click.option(
     "--token-env", metavar="VARIABLE", help="The environment variable that holds a bearer token."
 )
+@settings_option
 @click.option("--wait", is_flag=True, help="Wait until the run is over.")
 @function_option
 @no_lint_option
@@ -70,20 +73,22 @@ def submit(
     session: Session,
     pipeline: Path,
     arguments: tuple[str, ...],
-    endpoint: str,
+    endpoint: str | None,
     experiment: str | None,
     run_name: str | None,
     service_account: str | None,
     namespace: str | None,
     pipeline_root: str | None,
     token_env: str | None,
+    settings_address: str | None,
     wait: bool,
     function: str | None,
     no_lint: bool,
 ) -> int:
     """Compile and check the PIPELINE, a Python file or compiled YAML, and run it on a cluster.
 
-    Caching stays as the pipeline says: nothing of the protocol is cached.
+    Site settings are written into it first; what the command line says comes before them. Caching
+    stays as the pipeline says: nothing of the protocol is cached.
 
     \b
     Example:
@@ -91,12 +96,19 @@ def submit(
 
     Exit codes: 0 submitted, and with --wait succeeded; 1 refused or failed; 2 usage.
     """
-    compiled = read_pipeline(pipeline, function)
+    settings = find_settings(settings_address)
+    endpoint = endpoint or (read_endpoint(settings.endpoint) if settings.endpoint else None)
+    if endpoint is None:
+        raise click.UsageError(
+            f"No endpoint: give --endpoint, set {ENDPOINT_VARIABLE} or write it into settings."
+        )
+    namespace = namespace or settings.namespace or None
+    compiled = with_settings(read_pipeline(pipeline, function), settings)
     with in_a_sentence():
         given = compiled.arguments(arguments)
     if not no_lint:
         refuse_findings(compiled)
-    token = _token(token_env)
+    token = read_token(token_env)
     with _telling_what_fails(endpoint), tempfile.TemporaryDirectory() as folder:
         client = _client(endpoint, namespace, token)
         # kfp takes a pipeline's name from its file.
@@ -108,8 +120,8 @@ def submit(
             run_name=run_name or f"{compiled.name} {time.strftime('%Y-%m-%d %H-%M-%S')}",
             experiment_name=experiment,
             namespace=namespace,
-            pipeline_root=pipeline_root,
-            service_account=service_account,
+            pipeline_root=pipeline_root or settings.pipeline_root or None,
+            service_account=service_account or settings.service_account or None,
         )
         known = result.run_info
         if wait:
@@ -131,7 +143,7 @@ def submit(
     return DONE
 
 
-def _token(variable: str | None) -> str | None:
+def read_token(variable: str | None) -> str | None:
     if variable is None:
         return None
     token = os.environ.get(variable)

@@ -68,6 +68,7 @@ def allocate(
     max_blocks: int = 0,
     timeout: str = "1h",
     claim_name: str = "claim",
+    results: str = "",
 ) -> NamedTuple("Outputs", [("block_count", int)]):  # type: ignore[valid-type]
     """Asks for privacy budget on blocks of a stream, and waits for it.
 
@@ -91,6 +92,8 @@ def allocate(
         max_blocks: Take the newest if more match; 0 for no limit.
         timeout: How long to wait for budget: 0s is now or never, none waits for ever.
         claim_name: Names the claim among those of the run.
+        results: Where an upload will write to. That it can is proven before budget is asked for;
+            the same of the site's place, where it is empty.
 
     Returns:
         claim: The claim, with what was granted.
@@ -118,6 +121,7 @@ def allocate(
             min_blocks=min_blocks,
             max_blocks=max_blocks,
             timeout=timeout,
+            results=results,
         ),
     )
 
@@ -172,19 +176,27 @@ def consume(
 
 
 @protocol_component
-def upload(run_id: str, claim: Input[PrivacyClaim], artifact: Input[Artifact], uri: str) -> None:
-    """Lets a result out: writes it to a URI, once its claim is consumed.
+def upload(
+    run_id: str,
+    claim: Input[PrivacyClaim],
+    artifact: Input[Artifact],
+    uri: str = "",
+    name: str = "",
+) -> None:
+    """Lets a result out: writes it to a URI or to the site's place, once its claim is consumed.
 
     Args:
         run_id: The run that the claim belongs to: dsl.PIPELINE_JOB_ID_PLACEHOLDER, alone.
         claim: The consumed claim, from Consume.
         artifact: What to write, a file or a folder.
-        uri: Where to: a path, or s3://..., gs://..., and so on.
+        uri: Where to: s3://..., gs://..., and so on, or on your own machine a path. Empty for the
+            site's place, which site settings say: {place}/{pipeline}/{run}/{name}.
+        name: What it is called at the site's place.
     """
     # privatekube.io/role: sink
     from privatekube_kfp.steps.data import upload as step
 
-    step(claim, artifact, run_id=run_id, uri=uri)
+    step(claim, artifact, run_id=run_id, uri=uri, name=name)
 
 
 @protocol_component

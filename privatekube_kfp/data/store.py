@@ -27,7 +27,7 @@ import fsspec
 import pyarrow as pa
 
 from privatekube_kfp.core.errors import PrivateKubeError, Reason
-from privatekube_kfp.data.places import in_one_line, is_local
+from privatekube_kfp.data.places import is_local, is_of_a_place, why_it_fails
 
 try:
     import fcntl
@@ -264,9 +264,15 @@ def _in_words(place: str) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise
-    except (OSError, ImportError) as error:
+    except (PrivateKubeError, ValueError, pa.ArrowException):
+        raise
+    except Exception as error:
+        if not is_of_a_place(error):
+            raise
         raise _unusable(place, error) from error
 
 
 def _unusable(place: str, error: Exception) -> PrivateKubeError:
-    return PrivateKubeError(Reason.DATA_UNWRITABLE, f"{place} cannot be used: {in_one_line(error)}")
+    return PrivateKubeError(
+        Reason.DATA_UNWRITABLE, f"{place} cannot be used: {why_it_fails(error)}"
+    )

@@ -21,6 +21,7 @@ import fsspec
 import numpy as np
 
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
+from privatekube_kfp.data.places import is_of_a_place, why_it_fails
 from privatekube_kfp.dp.embeddings import Embeddings, from_arrays, from_file, stand_in
 
 if TYPE_CHECKING:
@@ -48,9 +49,12 @@ def word_vectors(source: str = "") -> Embeddings:
         try:
             files, path = fsspec.core.url_to_fs(source)
             files.get_file(path, str(local))
-        except (OSError, ImportError, ValueError) as error:
+        except Exception as error:
+            if not is_of_a_place(error):
+                raise
             raise Invalid(
-                Reason.DATA_UNREADABLE, f"the word vectors {source} cannot be read: {error}"
+                Reason.DATA_UNREADABLE,
+                f"the word vectors {source} cannot be read: {why_it_fails(error)}",
             ) from None
         return from_file(local)
 

@@ -6,6 +6,7 @@
     logs/           a log for each task, and kfp.log, what kfp itself has to say
     artifacts/      a folder for each execution of a task
     done/           what each completed task returned
+    published/      what was let out, where no other place is named
     lock            held by whoever runs it
 
 `run.json` is written before the first task starts and is replaced as a whole, so a crash leaves a
@@ -98,6 +99,7 @@ class RunFolder:
         self.logs = self.path / "logs"
         self.artifacts = self.path / "artifacts"
         self.done = self.path / "done"
+        self.published = self.path / "published"
         self.pipeline = self.path / "pipeline.yaml"
         self.ledger = self.path / "ledger.db"
         self.kfp_log = self.logs / "kfp.log"

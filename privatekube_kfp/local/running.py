@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from privatekube_kfp.core.claim import Claim
 from privatekube_kfp.core.errors import PrivateKubeError
+from privatekube_kfp.data.places import RESULTS_VARIABLE
 from privatekube_kfp.ledger.opening import LEDGER_VARIABLE, open_ledger
 from privatekube_kfp.local.budget import give_back, is_hopeless
 from privatekube_kfp.local.errors import PipelineError
@@ -51,6 +52,7 @@ class Order:
     ledger: str | None = None
     ledger_source: str = "--ledger"
     declarations: Declarations | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -121,7 +123,8 @@ def run_pipeline(order: Order, watcher: Watcher) -> Ending:
         with Signals() as signals:
             try:
                 with kept_alive(address, folder.run) as signs:
-                    environment = {**os.environ, **signs, LEDGER_VARIABLE: address}
+                    own = {**_results_of(folder), **order.environment}
+                    environment = {**own, **os.environ, **signs, LEDGER_VARIABLE: address}
                     problem = _supervise(order, environment, lock, tasks, signals)
                 state = _state(problem, signals)
             except BaseException:
@@ -132,6 +135,11 @@ def run_pipeline(order: Order, watcher: Watcher) -> Ending:
 
 
 # Before
+
+
+def _results_of(folder: RunFolder) -> dict[str, str]:
+    """Results go into the run's folder, where nobody says another place."""
+    return {RESULTS_VARIABLE: str(folder.path.parent / "{run}" / folder.published.name)}
 
 
 def _ledger_of(order: Order, known: Record | None) -> str:

@@ -18,6 +18,7 @@ from privatekube_kfp.ledger.client import ClaimClient, raise_if_denied
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.ledger.times import parse_time
 from privatekube_kfp.steps.report import report_on
+from privatekube_kfp.steps.results import prove_writable
 from privatekube_kfp.steps.run import (
     START_A_NEW_RUN,
     Artifact,
@@ -52,6 +53,7 @@ def allocate(
     min_blocks: int = 1,
     max_blocks: int = 0,
     timeout: str = "1h",
+    results: str = "",
 ) -> int:
     """Make or resume the run's claim, and wait for its budget; how many blocks it is bound to."""
     name = name_of_claim(run_id, claim_name)
@@ -66,6 +68,7 @@ def allocate(
         at_most=_count("max_blocks", max_blocks),
     )
     lasting = None if timeout == "none" else parse_duration(timeout, "timeout")
+    prove_writable(results, run_id)
     with ledger_of_run() as ledger:
         live_with_run(ledger)
         _refuse_if_denied_before(ledger, name)

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from privatekube_kfp.core.claim import Claim, Phase
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.core.stream import Block
-from privatekube_kfp.data.places import is_local
+from privatekube_kfp.data.places import in_one_line, is_local, is_of_a_place, why_it_fails
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.steps.report import blocks_in_words
+from privatekube_kfp.steps.results import place_of_result
 from privatekube_kfp.steps.run import (
     Artifact,
     claim_of_artifact,
@@ -174,22 +175,27 @@ def _batches(block: str, source: str) -> Iterator[pyarrow.RecordBatch | pyarrow.
             with files.open(part, "rb") as opened, parquet.ParquetFile(opened) as table:
                 yield table.schema_arrow.empty_table()
                 yield from table.iter_batches(_BATCH)
-    except (OSError, pyarrow.ArrowException, ImportError, ValueError) as error:
-        raise DataUnreadable(block, source, _why(error)) from error
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "there is nothing there" if not str(error) or error.filename else str(error)
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    except PrivateKubeError:
+        raise
+    except Exception as error:
+        if isinstance(error, pyarrow.ArrowException):
+            why = f"it is no whole Parquet file ({in_one_line(error)})"
+        elif is_of_a_place(error):
+            why = why_it_fails(error)
+        else:
+            raise
+        raise DataUnreadable(block, source, why) from error
 
 
 # Out
 
 
 @in_a_sentence
-def upload(claim: Artifact, artifact: Artifact, *, run_id: str, uri: str) -> None:
-    """Write a result to a URI, for a claim that has consumed.
+def upload(
+    claim: Artifact, artifact: Artifact, *, run_id: str, uri: str = "", name: str = ""
+) -> None:
+    """Write a result to a URI, or into the run's folder at the site's place by its name, for a
+    claim that has consumed.
 
     Beside it goes a note of whose it is and of its digest, first: what was written once under a
     claim can be written again by a retry, and nothing else can be, since that would be a second
@@ -197,21 +203,26 @@ def upload(claim: Artifact, artifact: Artifact, *, run_id: str, uri: str) -> Non
     it is not complete. A folder in an object store cannot be replaced at once: it is whole when
     its note says so.
     """
-    if not uri:
-        raise Invalid(Reason.INVALID_REQUEST, "uri is empty: where to?")
     with ledger_of_run() as ledger:
         known = claim_of_artifact(ledger, claim, run_id)
         make_sure_it_consumed(known, claim)
     source = Path(artifact.path)
     if not source.exists():
         raise Invalid(Reason.INVALID_REQUEST, f"there is nothing at {source}: nothing to upload")
+    # Without a name, the contents give one: two results of a run do not collide.
+    place = place_of_result(uri, name or f"result-{_digest(source)[:12]}", run_id)
     try:
-        _publish(source, uri, known)
-    except (OSError, ImportError, ValueError) as error:
+        _publish(source, place, known)
+    except PrivateKubeError:
+        raise
+    except Exception as error:
+        if not is_of_a_place(error):
+            raise
         raise PrivateKubeError(
-            Reason.DATA_UNWRITABLE, f"the result cannot be written to {uri}: {_why(error)}"
+            Reason.DATA_UNWRITABLE,
+            f"the result cannot be written to {place}: {why_it_fails(error)}",
         ) from error
-    print(f"claim {known.name}: written to {uri}")
+    print(f"claim {known.name}: written to {place}")
 
 
 def make_sure_it_consumed(claim: Claim, artifact: Artifact) -> None:

@@ -60,6 +60,14 @@ def terminate(obj):
     obj["spec"]["activeDeadlineSeconds"] = 0
 
 
+def all_workflows_are_seen(world):
+    """Wait until the scheduler knows what became of all Workflows so far: it sees them in order."""
+    name = f"seen-{uuid.uuid4().hex[:8]}"
+    claim(world, name, "0.01", workflow=run(world, name))
+    set_phase(world, "Failed", name)
+    world.answer(name, ABANDONED)
+
+
 def claim(world, name="c", epsilon="0.5", spent=None, timeout=None, **spec):
     """A claim on both blocks that may have spent some of it, and says whose it is."""
     requests = [request_item(ask(epsilon, "b1", "b2", timeout=timeout))]
@@ -118,6 +126,62 @@ def test_a_run_that_ended_gives_back_what_it_did_not_consume(world, ledger, phas
     for block in ("b1", "b2"):
         assert epsilons(ledger, block) == ("0", "0.8", "0", "0.2")
     assert ledger.claim("c").phase is Phase.RELEASED
+
+
+@pytest.mark.parametrize("how", [{"activeDeadlineSeconds": 0}, {"shutdown": "Terminate"}])
+def test_a_terminated_run_whose_exit_task_hangs_holds_nothing_within_a_minute(world, ledger, how):
+    claim(world, spent="0.2", workflow=run(world))
+    world.edit(KIND, "run", lambda obj: obj["spec"].update(how))
+    all_workflows_are_seen(world)
+    world.clock.now += 29 * SECOND
+    assert is_kept(world)  # its exit task may give back by itself
+    world.clock.now += 1 * SECOND
+    said = world.answer("c", ABANDONED)["message"]
+    assert said.startswith("its run, Workflow run, was terminated, and has not ended in 30s: ")
+    assert epsilons(ledger, "b1") == ("0", "0.8", "0", "0.2")
+    assert until(lambda: world.events("c", "Abandoned"))
+
+
+def test_a_terminated_run_that_is_retried_keeps_its_claim(world, ledger):
+    """Kubeflow takes the mark away then; the time that was left for the exit task is as before."""
+    claim(world, workflow=run(world))
+    world.edit(KIND, "run", terminate)
+    all_workflows_are_seen(world)
+    world.edit(KIND, "run", lambda obj: obj["spec"].pop("activeDeadlineSeconds"))
+    all_workflows_are_seen(world)
+    world.clock.now += HOUR
+    assert is_kept(world)
+    world.edit(KIND, "run", terminate)
+    all_workflows_are_seen(world)
+    assert is_kept(world)
+    world.clock.now += 30 * SECOND
+    world.answer("c", ABANDONED)
+    assert epsilons(ledger, "b1") == ("0", "1", "0", "0")
+
+
+def test_a_run_that_ended_and_expired_before_anybody_looked(world, ledger):
+    """Its Workflow is deleted by its time to live while no scheduler runs; so is one that waits."""
+    claim(world, "holds", "0.6", spent="0.2", workflow=run(world, "first"))
+    claim(world, "waits", "0.7", workflow=run(world, "second"))
+    world.stop()
+    for name in ("first", "second"):
+        set_phase(world, "Succeeded", name)
+        world.delete(KIND, name)
+    world.start()
+    assert "Workflow first, is gone" in world.answer("holds", ABANDONED)["message"]
+    assert "Workflow second, is gone" in world.answer("waits", ABANDONED)["message"]
+    assert ledger.response("waits", "allocate").reason is Reason.WITHDRAWN
+    assert epsilons(ledger, "b1") == ("0", "0.8", "0", "0.2")
+
+
+@pytest.mark.usefixtures("runner")
+def test_a_claim_that_is_made_after_its_run_has_ended_is_given_back(world, ledger):
+    """Its pod is slow to ask, or to end."""
+    ledger.lives_with(pod_of_pipeline(world, run(world)))
+    world.delete(KIND, "run")
+    ledger.submit("c", ask("0.5", "b1"))
+    assert "is gone" in world.answer("c", ABANDONED)["message"]
+    assert epsilons(ledger, "b1") == ("0", "1", "0", "0")
 
 
 def test_a_run_that_vanished_gives_back_what_it_did_not_consume(world, ledger):
@@ -437,7 +501,7 @@ def test_a_pipeline_with_a_long_name_is_cancelled(world, ledger, waits):
     environment = pod_of_pipeline(world, workflow)
     assert len(environment["HOSTNAME"]) == 63 < len(environment["KFP_POD_NAME"])
     assert ledger.lives_with(environment) == f"kept for as long as Workflow {name} runs"
-    answer = ledger.submit("c", ask("0.5", "b1"))
+    answer = ledger.submit("c", ask("0.5", "b1", timeout=None))
     assert (answer is None) == waits
     assert is_kept(world)
     world.edit(KIND, name, terminate)

@@ -1,9 +1,11 @@
 """A cluster, a ledger to look at it, and a scheduler, for tests of what happens to objects."""
 
 import contextlib
+import uuid
 
 from privatekube_kfp.ledger.kubernetes.api import CLAIMS, EVENTS, Api, Conflict
-from tests.contract.world import ManualClock, basic_stream
+from privatekube_kfp.ledger.kubernetes.objects import request_item
+from tests.contract.world import ManualClock, ask, basic_stream, spend
 from tests.scheduler.running import SettledLedger, clean, install, running, until
 
 
@@ -150,3 +152,44 @@ def stream_with_blocks(ledger, *names, stream=None):
     ledger.create_stream(stream)
     for name in names:
         ledger.create_block(name, stream.name)
+
+
+def consumed_half(world, name="c"):
+    """A claim that holds 0.3 and has spent 0.2 on b1."""
+    world.ledger.submit(name, ask("0.5", "b1"))
+    world.ledger.submit(name, spend("0.2", "consume"))
+    return name
+
+
+def others_go_on(world, *, stream="s", block="b2"):
+    """Whether a good claim that is made now is granted."""
+    name = f"good-{uuid.uuid4().hex[:8]}"
+    world.claim(name, request_item(ask("0.001", block, stream=stream)), stream=stream)
+    return world.answer(name)["state"] == "Done"
+
+
+def is_well(world):
+    verdict = world.ledger.verify()
+    assert verdict.ok, verdict.difference
+    return True
+
+
+def metric(world, name, **labels):
+    return world.scheduler._metrics.registry.get_sample_value(f"privatekube_{name}", labels)
+
+
+def is_set_aside(world, kind, name, reason):
+    """Whether people can see that an object is not followed, and why: status, event, metric."""
+    said = world.condition(kind, name, "Followed")
+    assert (said["status"], said["reason"]) == ("False", reason)
+    until(lambda: said["message"] in world.events(name, reason))
+    assert metric(world, "bad_objects_seen_total", kind=kind.label, reason=reason) >= 1
+    until(lambda: metric(world, "bad_objects", kind=kind.label) == 1)
+    return said["message"]
+
+
+def intact(world, kind, name):
+    """What is said of an object that somebody changed."""
+    said = world.condition(kind, name, "Intact")
+    assert said["status"] == "False"
+    return said

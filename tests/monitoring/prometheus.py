@@ -25,7 +25,8 @@ from typing import Any
 
 import yaml
 
-from tests.kubernetes.control_plane import binaries, debian, die_with_parent
+from tests.kubernetes.control_plane import binaries, die_with_parent
+from tests.monitoring import debian
 
 JOB = "privatekube-scheduler"
 """The job's name, which the alerts know too."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kubernetes.control_plane import debian
+from tests.monitoring import debian
 from tests.monitoring.prometheus import (
     Programs,
     PrometheusFailed,
@@ -13,6 +13,29 @@ from tests.monitoring.prometheus import (
 )
 
 NAMES = ("prometheus", "promtool")
+STANZAS = """\
+# Comment
+Types: deb
+# Another
+URIs: mirror+file:/somewhere
+Suites: bookworm bookworm-updates bookworm-backports
+Components: main contrib
+Signed-By:
+ -----BEGIN-----
+ .
+ abc
+
+Types: deb
+URIs: mirror+file:/elsewhere
+Suites: nodistro
+Components: main
+
+Types: deb
+Enabled: no
+URIs: mirror+file:/off
+Suites: bookworm
+Components: main
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -102,3 +125,23 @@ def test_one_that_does_not_start(tmp_path):
     failed = pytest.raises(PrometheusFailed, match="did not start; its log ends: started")
     with failed, prometheus([]):
         pass
+
+
+def test_only_debians_own_sources_are_asked():
+    assert debian.of_debian_822(STANZAS) == (
+        "types: deb\n"
+        "uris: mirror+file:/somewhere\n"
+        "suites: bookworm bookworm-updates\n"
+        "components: main contrib\n"
+        "signed-by:\n -----BEGIN-----\n .\n abc\n"
+    )
+    assert (
+        debian.of_debian(
+            "# deb mirror+file:/off bookworm main\n"
+            "deb [signed-by=/a/key] mirror+file:/here bookworm-security main contrib # why\n"
+            "deb-src mirror+file:/here bookworm main\n"
+            "deb mirror+file:/other trixie main\n"
+            "deb mirror+file:/vendor bookworm stable\n"
+        )
+        == "deb [signed-by=/a/key] mirror+file:/here bookworm-security main contrib\n"
+    )

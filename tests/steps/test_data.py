@@ -332,7 +332,7 @@ def test_uploading_to_other_stores(world, model):
 @pytest.mark.parametrize(
     ("uri", "why"),
     [
-        ("", "uri is empty"),
+        ("", "nobody says where results go"),
         ("nosuchstore://x", "cannot be written to nosuchstore://x"),
         ("/dev/null/out", "cannot be written to /dev/null/out"),
     ],

@@ -66,10 +66,14 @@ BLOCKS = Resource(
 )
 CLAIMS = Resource(GROUP, VERSION, "privacyclaims", "PrivacyClaim", namespaced=True, label="claims")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True, label="leases")
+VERSION_ANNOTATION = "privatekube.io/version"
+"""On a Lease: the version of the scheduler that holds it."""
 EVENTS = Resource("", "v1", "events", "Event", namespaced=True, label="events")
 WORKFLOWS = Resource(
     "argoproj.io", "v1alpha1", "workflows", "Workflow", namespaced=True, label="workflows"
 )
+
+_SERVER = Resource("", "v1", "", "", namespaced=False, label="server")
 
 
 class NotFound(LedgerError):
@@ -86,6 +90,10 @@ class Expired(LedgerError):
 
 class Refused(LedgerError):
     """The server will not take it, now or later: malformed, too large, or not allowed."""
+
+
+class Forbidden(Refused):
+    """Whoever asks has no right to."""
 
 
 class Unreachable(LedgerError):
@@ -131,7 +139,8 @@ class Api:
     """Calls on one cluster, repeated while they get no answer.
 
     `connect` makes a client: again when the credentials have expired. `patience` is how long
-    (seconds) a call is repeated without an answer; `keep_trying` can end that earlier.
+    (seconds) a call is repeated without an answer; `keep_trying` can end that earlier. Each time
+    the server has `answer_within` seconds.
     """
 
     def __init__(
@@ -139,6 +148,7 @@ class Api:
         connect: Callable[[], Connection],
         *,
         patience: float = 60.0,
+        answer_within: float = _ANSWER_WITHIN,
         keep_trying: Callable[[], bool] = lambda: True,
         observe: Callable[[str, str, str], None] = lambda verb, kind, code: None,
         retried: Callable[[str], None] = lambda kind: None,
@@ -148,6 +158,7 @@ class Api:
         self._connect = connect
         self._client = connect()
         self._patience = patience
+        self._answer_within = answer_within
         self._keep_trying = keep_trying
         self._observe = observe
         self._retried = retried
@@ -164,6 +175,10 @@ class Api:
         self._client.close()
 
     # Reading
+
+    def ask(self, path: str) -> Object:
+        """What the server says about itself at a path, such as /version."""
+        return self._call("get", _SERVER, "GET", path)
 
     def get(self, kind: Resource, name: str, namespace: str | None = None) -> Object:
         return self._call("get", kind, "GET", kind.path(namespace, name))
@@ -190,17 +205,25 @@ class Api:
         return objects, version
 
     def pages(
-        self, kind: Resource, namespace: str | None = None, *, page: int = PAGE
+        self,
+        kind: Resource,
+        namespace: str | None = None,
+        *,
+        page: int = PAGE,
+        selected: Sequence[tuple[str, str]] = (),
     ) -> Iterator[tuple[list[Object], str]]:
-        """The same page by page, for those who keep little of each; may end with `Expired`."""
-        query: list[tuple[str, str]] = [("limit", str(page))]
+        """The same page by page, for those who keep little of each; may end with `Expired`.
+
+        `selected` are selectors as the API takes them: `labelSelector`, `fieldSelector`.
+        """
+        query: list[tuple[str, str]] = [*selected, ("limit", str(page))]
         while True:
             answer = self._call("list", kind, "GET", kind.path(namespace), query=query)
             meta = answer["metadata"]
             yield answer["items"], str(meta["resourceVersion"])
             if not meta.get("continue"):
                 return
-            query = [("limit", str(page)), ("continue", meta["continue"])]
+            query = [*selected, ("limit", str(page)), ("continue", meta["continue"])]
 
     def watch(
         self,
@@ -309,9 +332,10 @@ class Api:
         query: Sequence[tuple[str, str]] = (),
         body: Object | None = None,
         content: str = _JSON,
-        timeout: tuple[float, float] = (10, _ANSWER_WITHIN),
+        timeout: tuple[float, float] | None = None,
     ) -> Any:
         client = self._client
+        connect, read = timeout or (min(10.0, self._answer_within), self._answer_within)
         headers = {"Accept": _JSON, "Content-Type": content, **client.default_headers}
         client.update_params_for_auth(headers, [], ["BearerToken"])
         url = client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
@@ -322,7 +346,7 @@ class Api:
                 url,
                 body=None if body is None else json.dumps(body),
                 headers=headers,
-                timeout=urllib3.Timeout(connect=timeout[0], read=timeout[1]),
+                timeout=urllib3.Timeout(connect=connect, read=read),
                 preload_content=verb != "watch",
                 retries=False,
             )
@@ -350,7 +374,7 @@ class Api:
                 self._client = self._connect()
             raise _NoAnswer("it does not accept the credentials (401 Unauthorized)")
         if code == 403:
-            raise Refused(Reason.CLUSTER_REFUSED, said)
+            raise Forbidden(Reason.CLUSTER_REFUSED, said)
         if code == 404:
             raise NotFound(Reason.UNKNOWN_OBJECT, said)
         if code == 409:

@@ -1,8 +1,7 @@
 """Debian packages without installing any: fetched and unpacked into a folder.
 
-The build of the control plane calls this. It reads the machine's apt sources and writes its own,
-with sources of packages enabled, beside its own package lists. So nothing of the machine changes,
-no service starts, and root is not needed.
+`prometheus` calls this. It reads the machine's apt sources and writes those of Debian 12 beside its
+own package lists. So nothing of the machine changes, no service starts, and root is not needed.
 """
 
 import re
@@ -76,23 +75,13 @@ class Apt:
             self._run(["dpkg", "-x", str(archive), str(into)])
             archive.unlink()
 
-    def unpack_upstream(self, package: str, into: Path) -> str:
-        """Unpack a source package as its authors published it; return Debian's version of it."""
-        self._apt("source", "--download-only", package)
-        [description] = self._downloads.glob(f"{package}_*.dsc")
-        [archive] = self._downloads.glob(f"{package}_*.orig.tar.*")
-        into.mkdir(parents=True)
-        self._run(["tar", "-xf", str(archive), "-C", str(into), "--strip-components=1"])
-        archive.unlink()
-        return description.stem.partition("_")[2]
-
     def _apt(self, *arguments: str) -> None:
         command = ["apt-get", "-q", "-c", str(self._config), *arguments]
         self._run(command, cwd=self._downloads)
 
 
 def _machine_sources() -> dict[str, str]:
-    """The machine's sources of Debian 12, packages and sources of packages, by file name."""
+    """The machine's sources of Debian 12, by file name."""
     asked = ["one", "Dir::Etc::SourceList/f", "parts", "Dir::Etc::SourceParts/d"]
     answer = subprocess.run(
         ["apt-config", "shell", *asked], check=True, capture_output=True, text=True
@@ -105,14 +94,14 @@ def _machine_sources() -> dict[str, str]:
     for file in files:
         if file.is_file() and file.suffix in (".list", ".sources"):
             text = file.read_text()
-            kept = with_sources(text) if file.suffix == ".list" else with_sources_822(text)
+            kept = of_debian(text) if file.suffix == ".list" else of_debian_822(text)
             if kept:
                 found[file.name] = kept
     return found
 
 
-def with_sources(text: str) -> str:
-    """Of a file with one source a line, those of Debian 12, and the same for source packages.
+def of_debian(text: str) -> str:
+    """Of a file with one source a line, those of Debian 12.
 
     Others that serve the same release (their component is rarely `main`) have no part in it.
     """
@@ -120,12 +109,11 @@ def with_sources(text: str) -> str:
     for line in text.splitlines():
         match = re.match(r"deb\s+((?:\[[^\]]*\]\s+)?\S+)\s+(\S+)\s+([^#]+)", line.strip())
         if match and match[2] in _SUITES and "main" in match[3].split():
-            rest = f"{match[1]} {match[2]} {match[3].strip()}"
-            kept += [f"deb {rest}", f"deb-src {rest}"]
-    return "".join(f"{line}\n" for line in kept)
+            kept.append(f"deb {match[1]} {match[2]} {match[3].strip()}\n")
+    return "".join(kept)
 
 
-def with_sources_822(text: str) -> str:
+def of_debian_822(text: str) -> str:
     """The same of a file of stanzas with fields."""
     kept = []
     text = re.sub(r"^#.*\n", "", text, flags=re.M)
@@ -138,6 +126,6 @@ def with_sources_822(text: str) -> str:
         enabled = fields.get("enabled", "yes").strip().lower() not in ("no", "false", "off", "0")
         packages = "deb" in fields.get("types", "").split()
         if suites and enabled and packages and "main" in fields.get("components", "").split():
-            fields |= {"types": " deb deb-src", "suites": " " + " ".join(suites)}
+            fields |= {"types": " deb", "suites": " " + " ".join(suites)}
             kept.append("".join(f"{name}:{value}\n" for name, value in fields.items()))
     return "\n".join(kept)

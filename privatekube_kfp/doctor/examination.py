@@ -1,0 +1,121 @@
+"""The order of the checks: what others rest on comes first, so that one cause gives one finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from privatekube_kfp.doctor import (
+    access,
+    definitions,
+    images,
+    kubeflow,
+    schedulers,
+    server,
+    storage,
+    streams,
+    tasks,
+)
+from privatekube_kfp.doctor.cluster import ACCOUNTS, Cluster, NoCluster
+from privatekube_kfp.doctor.findings import Commands, Finding, Unknown, is_well, wrong
+from privatekube_kfp.ledger.kubernetes.api import WORKFLOWS, Object
+from privatekube_kfp.settings import Settings
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is examined: the library, and what a site says about itself."""
+
+    manifests: Sequence[Object]
+    """All that `privatekube install` applies."""
+    version: str
+    """Of this library."""
+    scheduler_namespace: str
+    """Where the scheduler is installed unless told otherwise."""
+    namespace: str
+    """Where pipelines run."""
+    account: str | None = None
+    """Whom they run as, if that is known."""
+    settings: Settings = field(default_factory=Settings)
+    endpoint: str | None = None
+    token: str | None = None
+
+
+def examine(setup: Setup, connect: Callable[[], Cluster], commands: Commands) -> Iterator[Finding]:
+    """All findings, one after the other as they are made."""
+    try:
+        cluster = connect()
+        account = tasks.look(cluster, setup.namespace, setup.account)
+        yield from _examine_cluster(setup, cluster, account, commands)
+        if account.namespace_is_there is not False:
+            yield from _examine_pipelines(setup, cluster, commands)
+    except NoCluster as error:
+        yield wrong("cluster", "NoCluster", str(error), commands.kubectl("cluster-info"))
+    if setup.endpoint is not None:
+        yield from kubeflow.check(kubeflow.look(setup.endpoint, setup.token))
+
+
+def _examine_cluster(
+    setup: Setup, cluster: Cluster, account: tasks.AccountFacts, commands: Commands
+) -> Iterator[Finding]:
+    """What is installed, and whether it works."""
+    about = server.look(cluster)
+    yield from server.check(about)
+
+    defined = definitions.look(cluster, setup.manifests, about.minor)
+    roles = access.look_at_roles(cluster, setup.manifests)
+    rights = access.Rights(cluster)
+    scheduler = schedulers.look(cluster, setup.manifests, setup.scheduler_namespace, rights)
+    if _is_nothing_installed(defined, roles, scheduler):
+        said = "PrivateKube is not installed in this cluster"
+        yield wrong("installation", "NotInstalled", said, commands.install())
+        yield from tasks.check(account, commands)
+        return
+
+    yield from definitions.check(defined, commands)
+    install = schedulers.install_again(scheduler.chosen, setup.version, commands)
+    of_roles = access.check_roles(roles, install)
+    yield from of_roles
+    # Without these it cannot work, whatever else is wrong with it.
+    if not defined.missing and access.SCHEDULER_ROLE not in roles.missing:
+        yield from schedulers.check(scheduler, setup.version, commands)
+    yield from schedulers.check_workflows(cluster.served(WORKFLOWS.group, WORKFLOWS.version))
+
+    yield from tasks.check(account, commands)
+    if account.usable is not None and is_well(of_roles):
+        found = access.look_at_rights(cluster, setup.manifests, account.usable, rights)
+        yield from access.check_rights(found, commands)
+    if not defined.missing:
+        yield from streams.check(streams.look(cluster))
+
+
+def _examine_pipelines(setup: Setup, cluster: Cluster, commands: Commands) -> Iterator[Finding]:
+    """What settings say of tasks, against what there is."""
+    settings, namespace = setup.settings, setup.namespace
+    yield from images.check(images.look(cluster, settings, setup.version, namespace), setup.version)
+    if not settings.source:
+        return
+    secrets = tasks.look_at_secrets(cluster, settings, namespace)
+    of_secrets = tasks.check_secrets(secrets, commands)
+    yield from of_secrets
+    if not is_well(of_secrets):
+        return  # Without its secrets, no task can write anywhere.
+    upload = settings.of_task("upload", ours=True)
+    variables = storage.environment_of_task(upload, secrets.stored)
+    account = cluster.get(ACCOUNTS, setup.account, namespace) if setup.account else None
+    results, root = storage.look(settings, variables, account)
+    yield from storage.check_results(results, settings, namespace, commands)
+    if settings.pipeline_root:
+        yield from storage.check_root(root, settings)
+
+
+def _is_nothing_installed(
+    defined: definitions.DefinitionFacts,
+    roles: access.RoleFacts,
+    scheduler: schedulers.SchedulerFacts,
+) -> bool:
+    return (
+        len(defined.missing) == len(defined.shipped)
+        and (isinstance(roles.stored, Unknown) or len(roles.missing) == len(roles.shipped))
+        and (isinstance(scheduler.installed, Unknown) or not scheduler.places)
+    )

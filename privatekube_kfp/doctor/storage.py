@@ -1,0 +1,261 @@
+"""Where results and artifacts go: whether tasks can write there, with what settings give them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from privatekube_kfp.doctor.findings import (
+    Commands,
+    Finding,
+    Unknown,
+    ok,
+    unchecked,
+    warning,
+    wrong,
+)
+from privatekube_kfp.doctor.probe import Outcome
+from privatekube_kfp.ledger.kubernetes.api import Object
+from privatekube_kfp.settings import Settings
+from privatekube_kfp.settings.schema import TaskOptions
+
+_SECONDS = 30.0
+# What this machine's user has, and a pod has not.
+_OWN_CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "GCS_", "FSSPEC_")
+_ISOLATED = {
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_MAX_ATTEMPTS": "2",
+    "NO_GCE_CHECK": "true",
+}
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_IDENTITY = ("eks.amazonaws.com/role-arn", "iam.gke.io/gcp-service-account", "azure.workload")
+
+
+@dataclass(frozen=True)
+class PlaceFacts:
+    """One place, and how a try went."""
+
+    uri: str
+    outcome: Outcome | Unknown
+    said: str = ""
+
+
+# Looking
+
+
+def environment_of_task(
+    options: TaskOptions, secrets: Mapping[str, Object | Unknown | None]
+) -> dict[str, str] | Unknown:
+    """The variables that settings give to a task; not known where a secret may not be read."""
+    found = dict(options.env)
+    for secret in options.secrets:
+        stored = secrets.get(secret.name)
+        if isinstance(stored, Unknown):
+            return stored
+        if secret.mount_path:
+            return Unknown(f"tasks have the files of secret {secret.name}, which are not here")
+        data = (stored or {}).get("data") or {}
+        for key, variable in secret.env.items():
+            if key in data:
+                found[variable] = base64.b64decode(data[key]).decode(errors="replace")
+    return found
+
+
+def start_of(place: str) -> str:
+    """The part of a place that is the same for every run."""
+    return place.partition("{")[0].rstrip("/")
+
+
+def look(
+    settings: Settings,
+    variables: dict[str, str] | Unknown,
+    account: Object | Unknown | None,
+    seconds: float = _SECONDS,
+) -> tuple[PlaceFacts, PlaceFacts]:
+    """Try where results go and the pipeline root as a task would, from this machine."""
+    places = {"write": start_of(settings.results), "look": settings.pipeline_root}
+    found = {}
+    asked = {}
+    for action, uri in places.items():
+        unknown = _why_not(uri, variables)
+        if unknown is not None:
+            found[action] = PlaceFacts(uri, unknown)
+        else:
+            asked[action] = uri
+    if asked:
+        assert not isinstance(variables, Unknown)
+        for action, (outcome, said) in _probe(asked, variables, seconds).items():
+            known: Outcome | Unknown = outcome
+            if outcome is Outcome.NO_CREDENTIALS and _has_identity(account):
+                known = Unknown("tasks have the identity of their service account")
+            found[action] = PlaceFacts(asked[action], known, said)
+    return found["write"], found["look"]
+
+
+def _why_not(uri: str, variables: dict[str, str] | Unknown) -> Unknown | None:
+    """Why a place cannot be tried from here, if so."""
+    if not uri or _is_in_pod(uri):
+        return Unknown("it is in the pod itself")
+    if isinstance(variables, Unknown):
+        return variables
+    inside = _only_inside(uri, variables)
+    return Unknown(f"{inside} can be reached from inside the cluster only") if inside else None
+
+
+def _only_inside(uri: str, variables: Mapping[str, str]) -> str | None:
+    """The name of the place's server, if only a cluster's DNS knows it."""
+    if uri.startswith("minio:"):
+        return "Kubeflow's own object store"
+    for name in _ENDPOINTS:
+        host = urlsplit(variables.get(name, "")).hostname or ""
+        if host.endswith((".svc", ".cluster.local")) or (
+            host and "." not in host and ":" not in host and host != "localhost"
+        ):
+            return host
+    return None
+
+
+def _has_identity(account: Object | Unknown | None) -> bool:
+    if isinstance(account, Unknown) or account is None:
+        return False
+    annotations = account["metadata"].get("annotations") or {}
+    return any(key.startswith(_IDENTITY) for key in annotations)
+
+
+def _probe(
+    asked: Mapping[str, str], variables: Mapping[str, str], seconds: float
+) -> dict[str, tuple[Outcome, str]]:
+    """By action, in one process for all: what it imports takes longest."""
+    ours = {
+        name: value for name, value in os.environ.items() if not name.startswith(_OWN_CREDENTIALS)
+    }
+    words = [word for pair in asked.items() for word in pair]
+    lines: list[str] = []
+    failed = Outcome.FAILED, "the try itself broke down"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "privatekube_kfp.doctor.probe", *words],
+            env={**ours, **_ISOLATED, **variables},
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        lines = done.stdout.splitlines()
+    except subprocess.TimeoutExpired as error:
+        lines = (error.stdout or b"").decode().splitlines()
+        failed = Outcome.UNREACHABLE, f"no answer within {seconds:g} s"
+    except OSError as error:
+        failed = Outcome.FAILED, str(error)
+    found = {}
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError):
+            answer = json.loads(line)
+            found[answer["action"]] = Outcome(answer["outcome"]), str(answer["said"])
+    return {action: found.get(action, failed) for action in asked}
+
+
+# Judging
+
+
+def check_results(
+    facts: PlaceFacts, settings: Settings, namespace: str, commands: Commands
+) -> list[Finding]:
+    check, uri = "results", facts.uri
+    if not uri:
+        said = "settings do not say where results go, so that each Upload has to be told"
+        mend = f"echo 'results: s3://BUCKET/FOLDER' >> {settings.source}"
+        return [warning(check, "ResultsUnset", said, mend)]
+    if _is_in_pod(uri):
+        said = f"results go to {uri} in the pod itself, and are lost unless a volume is there"
+        return [warning(check, "ResultsInPod", said)]
+    if isinstance(facts.outcome, Unknown):
+        return [unchecked(check, Unknown(f"{uri}: {facts.outcome.why}"))]
+    secret = _renew_secret(settings.of_task("upload", ours=True), namespace, commands)
+    match facts.outcome:
+        case Outcome.DONE:
+            return [ok(check, f"results can be written to {uri}")]
+        case Outcome.NO_PACKAGE:
+            return [unchecked(check, Unknown(f"{uri}: {facts.said}"))]
+        case Outcome.NO_CREDENTIALS:
+            said = f"settings give tasks no credentials to write results to {uri}"
+            return [wrong(check, "ResultsCredentials", said, secret)]
+        case Outcome.ABSENT:
+            said = f"results cannot be written to {uri}: there is no such bucket"
+            return [wrong(check, "ResultsMissing", said, _make_bucket(uri))]
+        case Outcome.UNREACHABLE:
+            said = f"the object store of {uri}, where results go, cannot be reached: {facts.said}"
+            return [wrong(check, "ResultsUnreachable", said, _read_again(settings))]
+    said = f"results cannot be written to {uri}: {facts.said}"
+    return [wrong(check, "ResultsUnwritable", said, secret)]
+
+
+def check_root(facts: PlaceFacts, settings: Settings) -> list[Finding]:
+    """The pipeline root, where Kubeflow keeps artifacts, with credentials of its own."""
+    check, uri = "pipeline root", facts.uri
+    if _is_in_pod(uri):
+        said = (
+            f"the pipeline root {uri} is no object store, and Kubeflow keeps artifacts in none else"
+        )
+        return [wrong(check, "RootInPod", said, _read_again(settings))]
+    if isinstance(facts.outcome, Unknown):
+        return [unchecked(check, Unknown(f"{uri}: {facts.outcome.why}"))]
+    match facts.outcome:
+        case Outcome.DONE:
+            return [ok(check, f"the object store of {uri} answers")]
+        case Outcome.ABSENT:
+            said = f"artifacts are to be kept in {uri}, and there is no such bucket"
+            return [wrong(check, "RootMissing", said, _make_bucket(uri))]
+        case Outcome.UNREACHABLE:
+            said = f"the object store of {uri}, the pipeline root, cannot be reached: {facts.said}"
+            return [wrong(check, "RootUnreachable", said, _read_again(settings))]
+    why = (
+        facts.said if facts.outcome is Outcome.NO_PACKAGE else "Kubeflow's credentials are not here"
+    )
+    return [unchecked(check, Unknown(f"{uri}: {why}"))]
+
+
+def _is_in_pod(uri: str) -> bool:
+    return not urlsplit(uri).scheme or uri.startswith(("file:", "local:"))
+
+
+def _read_again(settings: Settings) -> str:
+    return f"privatekube settings show --settings {settings.source}"
+
+
+def _make_bucket(uri: str) -> str:
+    scheme, bucket = urlsplit(uri).scheme, urlsplit(uri).netloc
+    if scheme in ("gs", "gcs"):
+        return f"gcloud storage buckets create gs://{bucket}"
+    return f"aws s3 mb s3://{bucket}"
+
+
+def _renew_secret(options: TaskOptions, namespace: str, commands: Commands) -> str:
+    """Writes new credentials into the secret that settings name, or a first one."""
+    named = [secret for secret in options.secrets if secret.env]
+    name = named[0].name if named else "privatekube-results"
+    keys = list(named[0].env) if named else ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]
+    values = [f"--from-literal={key}=VALUE" for key in keys]
+    make = commands.kubectl(
+        "-n",
+        namespace,
+        "create",
+        "secret",
+        "generic",
+        name,
+        *values,
+        "--dry-run=client",
+        "-o",
+        "yaml",
+    )
+    return f"{make} | {commands.kubectl('apply', '-n', namespace, '-f', '-')}"
