@@ -243,8 +243,11 @@ def _summarize(folder: RunFolder, ending: Ending) -> None:
 
 
 def _is_about_claims(task: Task) -> bool:
-    """Whether its metrics are those of Release, which the table of claims shows already."""
-    return any(artifact["name"] == "final_report" for artifact in task.artifacts)
+    """Whether its numbers are those of Allocate or Release, which the table of claims has."""
+    return any(
+        artifact["name"] == "final_report" or artifact["type"] == "system.PrivacyClaim"
+        for artifact in task.artifacts
+    )
 
 
 def _brief(amounts: PerBlock) -> str:

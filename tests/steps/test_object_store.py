@@ -116,7 +116,7 @@ def test_no_budget_is_asked_for_where_results_cannot_go(world, s3, monkeypatch, 
     changed, words = BROKEN[how]
     s3.use(monkeypatch, **changed)
     said = fails(world.allocate, results="s3://results/model")
-    assert said.startswith("privatekube: results cannot be written to s3://results/model: ")
+    assert said.startswith("DataUnwritable: results cannot be written to s3://results/model: ")
     assert "no budget was asked for" in said
     for word in words:
         assert word in said
