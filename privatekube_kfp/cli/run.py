@@ -243,9 +243,11 @@ def _summarize(folder: RunFolder, ending: Ending) -> None:
 
 
 def _is_about_claims(task: Task) -> bool:
-    """Whether it says what the table of claims shows already, as Allocate and Release do."""
-    names = {artifact["name"] for artifact in task.artifacts}
-    return not names.isdisjoint({"allocation_report", "final_report"})
+    """Whether its numbers are those of Allocate or Release, which the table of claims has."""
+    return any(
+        artifact["name"] == "final_report" or artifact["type"] == "system.PrivacyClaim"
+        for artifact in task.artifacts
+    )
 
 
 def _brief(amounts: PerBlock) -> str:
