@@ -10,6 +10,7 @@ uses.
 import fcntl
 import json
 import shutil
+import signal
 import ssl
 import subprocess
 import tempfile
