@@ -490,7 +490,7 @@ def test_a_claim_can_name_as_many_blocks_as_fit(world, ledger):
         assert answer["state"] == "Done"
         assert "1200 blocks" in answer["message"]
         assert epsilons(ledger, names[-1]) == ("0", "0.5", "0.5", "0")
-        for request in (spend("0.1", "first"), spend("0.2", "second"), ReleaseRequest("release")):
+        for request in (spend("0.3", "some"), ReleaseRequest("release")):
             assert ledger.submit("c", request).done
         assert epsilons(ledger, names[-1]) == ("0", "0.7", "0", "0.3")
         assert ledger.claim("c").phase is Phase.RELEASED
