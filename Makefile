@@ -13,7 +13,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run check test control-plane keras components bench clean lint
+.PHONY: help run check test test-node test-images node-where-it-can control-plane keras components bench clean lint
 
 step = @echo "==> $(1)"
 
@@ -33,7 +33,21 @@ test: lint control-plane keras ## All that check does, then every test
 	$(call step,All tests that need no server)
 	@$(PY) -m pytest -q -n auto --dist worksteal -m "not server"
 	$(call step,All tests on real Kubernetes API servers and a real Prometheus: some minutes)
-	@$(PY) -m pytest -q -m server -n auto --maxprocesses=4 --dist loadfile
+	@$(PY) -m pytest -q -m "server and not node" -n auto --maxprocesses=4 --dist loadfile
+	@$(MAKE) --no-print-directory node-where-it-can
+
+test-node: $(STAMP) ## Run components and the scheduler in real pods; needs root on Linux
+	$(call step,Pods on a node of our own, from images built of our Dockerfiles: some minutes)
+	@$(PY) -m pytest -q -m "node and not images"
+
+test-images: $(STAMP) ## The same for the images with PyTorch and TensorFlow: 8 GB, once
+	$(call step,Training in pods: minutes to build the images, the first time)
+	@$(PY) -m pytest -q -m images
+
+# The last lines of `make test` say what was left out, if anything was; in CI nothing may be.
+node-where-it-can:
+	@if [ -n "$${CI:-}" ] || reason=$$($(PY) -m tests.node 2>&1); then $(MAKE) --no-print-directory test-node; \
+	else echo "==> Left out: tests in real pods (make test-node). $$reason."; fi
 
 control-plane: $(STAMP) ## Build the Kubernetes control plane of the tests from Go modules, once
 	$(call step,Kubernetes control plane)

@@ -42,6 +42,8 @@ from privatekube_kfp.steps.run import (
     write_page,
 )
 
+_LOOK_EVERY = 15.0
+"""Seconds between looks at what a claim waits for."""
 _ONE_BY_ONE = 10
 """How many blocks are asked for one by one; more are listed with all of their stream."""
 
@@ -214,14 +216,24 @@ def _refuse_if_denied_before(ledger: Ledger, name: str) -> None:
 
 
 class _Telling:
-    """Says in a step's log what it waits for, whenever that changes."""
+    """Says in a step's log what it waits for, when that changes.
+
+    It looks now and then only: in a cluster, that reads all blocks of the stream.
+    """
 
     def __init__(self, ledger: Ledger, claim: str) -> None:
         self._ledger = ledger
         self._claim = claim
         self._told: str | None = None
+        self._look_again = 0.0
 
     def sleep(self, seconds: float) -> None:
+        if time.monotonic() >= self._look_again:
+            self._say_why()
+            self._look_again = time.monotonic() + _LOOK_EVERY
+        time.sleep(seconds)
+
+    def _say_why(self) -> None:
         waiting_for = self._ledger.why_waiting(self._claim, "allocate")
         if waiting_for is not None and waiting_for.reason != self._told:
             self._told = waiting_for.reason
@@ -229,7 +241,6 @@ class _Telling:
                 f"claim {self._claim} waits: {waiting_for.reason}: {waiting_for.message}",
                 flush=True,
             )
-        time.sleep(seconds)
 
 
 def _plan(epsilon: str, delta: str, plan: Mapping[str, Any] | None) -> Plan:

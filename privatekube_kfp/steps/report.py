@@ -446,10 +446,9 @@ def report_on_statistic(found: Mapping[str, Any], granted: Budget) -> str:
     """A statistic with its error, its noise and its price."""
     value, error = found["value"], found["error95"]
     unit, bounds = found["unit"], found["bounds"]
-    shown = "not known" if error is None else f"± {pages.number_in_words(_rounded(error))}"
+    shown = _error_in_words(error)
     if isinstance(value, Mapping):
-        each = found.get("error95Each", error)
-        alone = "not known" if each is None else f"± {pages.number_in_words(_rounded(each))}"
+        alone = _error_in_words(found.get("error95Each", error))
         parts = [
             pages.counts(value, error),
             pages.paragraph(
@@ -482,6 +481,14 @@ def report_on_statistic(found: Mapping[str, Any], granted: Budget) -> str:
         pages.table(("part", "sensitivity", "scale of noise"), noise, right=2),
     ]
     return pages.page(str(found["statistic"]).replace("_", " ").capitalize(), *parts)
+
+
+def _error_in_words(error: float | None) -> str:
+    """In three digits, unless it is whole."""
+    if error is None or not isfinite(error):
+        return pages.number_in_words(error)
+    whole = float(error).is_integer()
+    return f"± {pages.number_in_words(error if whole else float(f'{error:.3g}'))}"
 
 
 def blocks_in_words(count: int, kind: str = "") -> str:

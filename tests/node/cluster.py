@@ -1,14 +1,14 @@
 """A cluster of one node: control plane, container runtime, kubelet, proxy and DNS.
 
 Everything runs in network, process and mount namespaces of its own, so that it meets nothing of the
-machine's. What a killed test run leaves behind: no process and no mount (the kernel ends them with the
-first process of the node), a folder of keys and logs, and empty cgroups; the next node removes both.
-Images stay in the cache, in the store of the container runtime, which one node at a time uses.
+machine's. What a killed test run leaves behind: no process and no mount (the kernel ends them with
+the first process of the node), a folder of keys and logs, and empty cgroups; the next node removes
+both. Images stay in the cache, in the store of the container runtime, which one node at a time
+uses.
 """
 
 import fcntl
 import json
-import os
 import shutil
 import signal
 import ssl
@@ -17,7 +17,7 @@ import tempfile
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -45,10 +45,10 @@ class NodeFailed(RuntimeError):
 
 
 class Node(Cluster):
-    """The cluster, from `with` to its end; the thread that enters it is in its network meanwhile."""
+    """The cluster, from `with` to its end; the thread that enters it is in its network."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """Nothing runs yet, but programs and small images are built if they are not in the cache."""
+        """Nothing runs yet; programs that are not in the cache are built."""
         self._control = find_or_build(say)
         self._programs = find_or_build_set(NODE, say)
         self._small = [
@@ -131,6 +131,10 @@ class Node(Cluster):
         """Start a program in the node's network, and wait until it serves."""
         self._spawn(name, *command)
         self._wait_until(is_up, name)
+
+    def kill(self, name: str, how: signal.Signals) -> None:
+        """Send a signal to a part."""
+        self._running[name].send_signal(how)
 
     # Parts
 

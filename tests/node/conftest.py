@@ -1,25 +1,33 @@
 import time
+from pathlib import Path
 
 import kubernetes.client
 import pytest
 import yaml
 
 from privatekube_kfp.cli import main
+from privatekube_kfp.core.unlocking import ByPipelines
 from privatekube_kfp.ledger.kubernetes.api import Api
 from privatekube_kfp.ledger.kubernetes.connecting import connecting
 from privatekube_kfp.ledger.kubernetes.ledger import KubernetesLedger
+from privatekube_kfp.ledger.streams import StreamSpec
+from tests.kubeflow.imitation import Component, Run
 from tests.kubernetes.test_rbac import WORKFLOWS
 from tests.node import images, needs
 from tests.node.cluster import Node
 from tests.node.store import Store, service
-from tests.node.tasks import NAMESPACE, Pods
+from tests.node.tasks import NAMESPACE, PLACE, Pods
 
+ROWS = 400
 SYSTEM = "privatekube-system"
+_HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    """What needs a node is marked `node`, and `server` so that `make check` leaves it out."""
     for item in items:
-        if "tests/node/" in str(item.path):
+        if item.path.is_relative_to(_HERE) and "node" in item.fixturenames:
             item.add_marker("server")
             item.add_marker("node")
 
@@ -95,6 +103,46 @@ def pods(installed, store):
 def ledger(installed):
     with KubernetesLedger(Api(connecting(str(installed.kubeconfig))), NAMESPACE) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def ingested(installed, store):
+    """A stream whose data the component `ingest` has brought in, in a pod."""
+    table = store.folder / "data" / "reviews.parquet"
+    assert main(["sample", str(table), "--rows", str(ROWS), "--days", "4"]) == 0
+    with KubernetesLedger(Api(connecting(str(installed.kubeconfig))), NAMESPACE) as opened:
+        opened.create_stream(StreamSpec("reviews", "1000", "1e-7", ByPipelines(1)))
+    installed.apply(_stewards())
+    pods = Pods(installed, store)
+    pods.begin_run()
+    asked = {
+        "run_id": "ingest-1",
+        "stream": "reviews",
+        "sources": ["s3://data/reviews.parquet"],
+        "to": "s3://private/reviews",
+        "start": "2018-01-01",
+        "until": "2018-01-05",
+    }
+    component = Component.shipped("ingest")
+    made = pods.kubeflow().task(Run("ingest", PLACE), "ingest", component, asked)
+    pods.end_run()
+    assert made.parameters["until"] == "2018-01-05T00:00:00Z"
+
+
+def _stewards():
+    """Whoever brings data in is a data steward (docs/install.md)."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "stewards"},
+        "roleRef": {
+            "apiGroup": group,
+            "kind": "ClusterRole",
+            "name": "privatekube-data-steward",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "pipeline-runner", "namespace": NAMESPACE}],
+    }
 
 
 @pytest.fixture

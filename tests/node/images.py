@@ -1,8 +1,9 @@
 """Our images, built by buildah from the Dockerfiles that we ship.
 
-No registry is asked: what the Dockerfiles name in FROM is stood in for by an image with Debian's own
-Python 3.11, made by mmdebstrap. All is kept in the user's cache. An image whose inputs have not changed
-is not built again, and one of which only our code has changed keeps its layer of dependencies.
+No registry is asked: what the Dockerfiles name in FROM is stood in for by an image with Debian's
+own Python 3.11, made by mmdebstrap. All is kept in the user's cache. An image whose inputs have not
+changed is not built again, and one of which only our code has changed keeps its layer of
+dependencies.
 """
 
 import fcntl

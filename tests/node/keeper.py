@@ -1,8 +1,8 @@
 """The first process of a node: it makes the node's mounts, and keeps its namespaces while it lives.
 
-Started as `unshare --pid --mount-proc ... python keeper.py FOLDER`, it is process 1 of its own: when it
-is killed, the kernel kills all that was started beside it, pods too. Its mounts are seen by nobody else
-and are gone with it.
+Started as `unshare --pid --mount-proc ... python keeper.py FOLDER`, it is process 1 of its own:
+when it is killed, the kernel kills all that was started beside it, pods too. Its mounts are seen by
+nobody else and are gone with it.
 """
 
 import os

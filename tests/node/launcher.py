@@ -1,9 +1,10 @@
 """Stands in for Kubeflow's launcher in the pod of a task: artifacts come from S3 and go back there.
 
-`python launcher.py COMMAND...` reads the executor input in the command. It fetches the input artifacts to
-where the task expects them, makes the folders of the outputs, runs the command, and puts what it has made
-into the store, with the file that says which parameters and metadata there are. The real one also talks
-to the metadata store, which tests/kubeflow imitates outside of the pod.
+`python launcher.py COMMAND...` reads the executor input in the command. It fetches the input
+artifacts to where the task expects them, makes the folders of the outputs, runs the command, and
+puts what it has made into the store, with the file that says which parameters and metadata there
+are. The real one also talks to the metadata store, which tests/kubeflow imitates outside of the
+pod.
 """
 
 import json

@@ -1,7 +1,7 @@
 """What a machine needs to run pods, and what of it can be installed.
 
-Pods need a kernel's namespaces, mounts and cgroups, so they need root. runc and the network plugins are
-Debian's; everything else is built from Go modules (tests.kubernetes.control_plane).
+Pods need a kernel's namespaces, mounts and cgroups, so they need root. runc and the network plugins
+are Debian's; everything else is built from Go modules (tests.kubernetes.control_plane).
 """
 
 import ctypes

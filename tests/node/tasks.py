@@ -1,11 +1,12 @@
 """Tasks of pipelines in pods, as Kubeflow runs them.
 
-Service account, user, security context, volumes and variables are those that were recorded on a real
-Kubeflow. `launcher` stands in for its launcher, and tests.kubeflow.imitation for all else.
+Service account, user, security context, volumes and variables are those that were recorded on a
+real Kubeflow. `launcher` stands in for its launcher, and tests.kubeflow.imitation for all else.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,8 @@ from typing import Any
 
 import kubernetes.client
 
-from tests.kubeflow.imitation import ROOT, Component, Executor, Kubeflow, TaskFailed
+from privatekube_kfp.local.compiling import compile_file
+from tests.kubeflow.imitation import ROOT, Component, Executor, Kubeflow, Run, TaskFailed
 from tests.kubeflow.recordings import recorded
 from tests.node.cluster import Node
 from tests.node.images import PYTHON, TORCH, Image
@@ -32,7 +34,7 @@ _WORKFLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}
 
 @dataclass
 class Pods:
-    """Runs tasks of these images in pods; others as processes of this machine, where that is asked for.
+    """Runs tasks of these images in pods, and others that need PyTorch as processes beside them.
 
     A task in a process sees the same ledger and the same store, as files.
     """
@@ -48,6 +50,12 @@ class Pods:
 
     def kubeflow(self) -> "KubeflowOnNode":
         return KubeflowOnNode(PLACE, self.start, store=self.store)
+
+    def run_pipeline(self, name: str, **arguments: Any) -> tuple["KubeflowOnNode", Run]:
+        """Run a pipeline of ours, as it is compiled."""
+        compiled = compile_file(ROOT / "pipelines" / f"{name}.py").spec
+        kubeflow = self.kubeflow()
+        return kubeflow, kubeflow.run(compiled, **arguments)
 
     def begin_run(self) -> str:
         """A Workflow for the next tasks to belong to, as Argo makes one for each run."""
@@ -120,6 +128,8 @@ class Pods:
             text=True,
             check=False,
         )
+        # The server is to look at its folder again.
+        self.node.kill("rclone", signal.SIGHUP)
         if done.returncode:
             raise TaskFailed(task, done.stdout)
 
