@@ -598,7 +598,7 @@ class Register:
                 for request in claim.requests[known.read :]
             ),
             tuple(
-                response_object(claim.responses[request.id], request)
+                response_object(claim.responses[request.id], request, claim.requests)
                 for request in claim.requests
                 if request.id in claim.responses and request.id not in known.told
             ),

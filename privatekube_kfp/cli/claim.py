@@ -7,7 +7,7 @@ which the ledger does once. A request that was denied may be made again, under t
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -235,26 +235,84 @@ def wait(session: Session, name: str, request_id: str | None, patience: int | No
 @click.option(
     "--phase", type=click.Choice([phase.value for phase in Phase]), help="In this phase only."
 )
+@click.option("-n", "--namespace", metavar="NAME", help="In a cluster: of this namespace.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="In a cluster: of all namespaces.")
 @ledger_option
 @json_option
 @click.pass_obj
-def list_claims(session: Session, stream: str | None, phase: str | None) -> None:
+def list_claims(
+    session: Session,
+    stream: str | None,
+    phase: str | None,
+    namespace: str | None,
+    all_namespaces: bool,
+) -> None:
     """List claims, oldest first.
 
+    In a cluster, the claims of one namespace: that of the kubeconfig's context unless given.
+
     \b
-    Example:
+    Examples:
       privatekube claim list --stream clicks --phase Pending
+      privatekube claim list --ledger kubernetes --all-namespaces
     """
+    if namespace is not None and all_namespaces:
+        raise click.UsageError("Give --namespace or --all-namespaces, not both.")
     with session.ledger(tend=True) as ledger:
+        in_cluster = hasattr(ledger, "namespace")
+        if not in_cluster and (namespace is not None or all_namespaces):
+            raise click.UsageError("This ledger is a file: it has no namespaces.")
+        found = _claims(ledger, stream, namespace, everywhere=all_namespaces)
         records = [
-            (record, _waiting(ledger, record))
-            for record in ledger.claims(stream)
+            (place, record, _waiting(at, record))
+            for place, at, record in found
             if phase is None or record.phase == phase
         ]
-    session.answer(
-        {"claims": [claim_json(record, waiting) for record, waiting in records]},
-        lambda: print_table(CLAIM_TITLES, [claim_row(*record) for record in records]),
-    )
+        looked_at = namespace or getattr(ledger, "namespace", None)
+    claims = [claim_json(record, waiting) for _, record, waiting in records]
+    document: dict[str, object] = {"claims": claims}
+    if in_cluster:
+        for described, (place, _, _) in zip(claims, records, strict=True):
+            described["namespace"] = place
+        document["namespace"] = None if all_namespaces else looked_at
+    session.answer(document, lambda: _show_claims(records, looked_at, everywhere=all_namespaces))
+
+
+def _claims(
+    ledger: Any, stream: str | None, namespace: str | None, *, everywhere: bool
+) -> list[tuple[str, Any, Claim]]:
+    """Claims, each with its namespace and the ledger that knows it."""
+    try:
+        if everywhere:
+            found = ledger.claims_everywhere(stream)
+            return [(place, ledger.at(place), record) for place, record in found]
+        at = ledger if namespace is None else ledger.at(namespace)
+        return [(getattr(at, "namespace", ""), at, record) for record in at.claims(stream)]
+    except PrivateKubeError as error:
+        if error.reason is not Reason.CLUSTER_REFUSED:
+            raise
+        mend = (
+            "look at one namespace with --namespace, or ask for a ClusterRoleBinding to"
+            " privatekube-viewer"
+            if everywhere
+            else "name another with --namespace, or ask for a RoleBinding to privatekube-viewer"
+        )
+        raise PrivateKubeError(error.reason, f"{error.message}; {mend}") from None
+
+
+def _show_claims(
+    records: list[tuple[str, Claim, dict[str, Refusal]]], looked_at: str | None, *, everywhere: bool
+) -> None:
+    rows = [claim_row(record, waiting) for _, record, waiting in records]
+    if everywhere:
+        places = [place for place, _, _ in records]
+        print_table(
+            ("NAMESPACE", *CLAIM_TITLES), [(p, *row) for p, row in zip(places, rows, strict=True)]
+        )
+        return
+    print_table(CLAIM_TITLES, rows)
+    if looked_at and not rows:
+        say(f"no such claims in namespace {looked_at}; --all-namespaces looks into the others")
 
 
 @claim.command(short_help="Show a claim's requests, answers and budget.")

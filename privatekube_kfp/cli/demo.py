@@ -91,7 +91,7 @@ def demo(session: Session, folder: Path, rows: int, epochs: int, quiet: bool) ->
     accuracies |= _compared(_artifact(ending, "dp-preprocess", "examples"))
     with open_ledger(address) as ledger:
         after = _left(ledger)
-    report = Path(_artifact(ending, "show-model", "report"))
+    report = Path(_artifact(ending, "show-model", "model_report"))
     page = place / "report.html"
     page.write_bytes(report.read_bytes())
     document = {

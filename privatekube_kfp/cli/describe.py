@@ -100,7 +100,8 @@ def _request_json(
     if request.kind is Kind.ALLOCATE:
         said["deadline"] = _time(request.deadline)
         said["blocks"] = list(request.blocks)
-        said["price"] = request.price().to_json()
+        # In a cluster, a request that no scheduler has read has no price yet.
+        said["price"] = request.price().to_json() if request.steps else None
         said["weight"] = request.weight
         said["steps"] = {step: price.to_json() for step, price in request.steps}
     return said

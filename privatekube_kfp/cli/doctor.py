@@ -131,9 +131,9 @@ def _connect(kubeconfig: str | None, context: str | None) -> Cluster:
 
 
 def _show(finding: Finding) -> None:
-    say(f"{finding.level:<9}  {finding.check:<12}  {finding.message}")
+    say(f"{finding.level:<9}  {finding.check:<13}  {finding.message}")
     if finding.mend:
-        say(f"{'':<9}  {'':<12}  run: {finding.mend}")
+        say(f"{'':<9}  {'':<13}  run: {finding.mend}")
 
 
 def _summary(findings: list[Finding]) -> str:

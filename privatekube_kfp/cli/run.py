@@ -37,7 +37,7 @@ from privatekube_kfp.local.folder import (
     new_run_id,
 )
 from privatekube_kfp.local.logs import last_lines
-from privatekube_kfp.local.running import Ending, Order, run_pipeline
+from privatekube_kfp.local.running import Ending, Order, Task, run_pipeline
 from privatekube_kfp.settings import RESULTS_VARIABLE, Settings, find_settings
 from privatekube_kfp.settings.applying import place_of_pipeline
 
@@ -226,6 +226,7 @@ def _summarize(folder: RunFolder, ending: Ending) -> None:
     metrics = [
         (task.name, name, f"{value}")
         for task in ending.tasks.values()
+        if not _is_about_claims(task)
         for name, value in task.metrics.items()
     ]
     if metrics:
@@ -239,6 +240,14 @@ def _summarize(folder: RunFolder, ending: Ending) -> None:
             for one in artifacts
         ]
         print_table(["TASK", "ARTIFACT", "TYPE", "PATH"], rows)
+
+
+def _is_about_claims(task: Task) -> bool:
+    """Whether its numbers are those of Allocate or Release, which the table of claims has."""
+    return any(
+        artifact["name"] == "final_report" or artifact["type"] == "system.PrivacyClaim"
+        for artifact in task.artifacts
+    )
 
 
 def _brief(amounts: PerBlock) -> str:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,10 @@ from privatekube_kfp.cli.pipelines import (
     settings_option,
     with_settings,
 )
+from privatekube_kfp.cli.run_details import LINES, FailedTask, failed_tasks, states
 from privatekube_kfp.cli.session import Session
 from privatekube_kfp.cli.values import Value, invalid
+from privatekube_kfp.local.pipeline import CompiledPipeline
 from privatekube_kfp.settings import find_settings
 
 ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
@@ -125,22 +127,41 @@ def submit(
         )
         known = result.run_info
         if wait:
-            known = _wait_for(client, result.run_id)
-    document = {
+            known = _wait_for(client, compiled, result.run_id)
+        failed = failed_tasks(client, compiled, known) if wait else []
+    document: dict[str, Any] = {
         "run": result.run_id,
         "name": known.display_name,
         "state": known.state or "PENDING",
         "url": f"{endpoint.rstrip('/')}/#/runs/details/{result.run_id}",
     }
-    session.answer(document, lambda: print_facts([(k, str(v)) for k, v in document.items()]))
+    facts = [(key, str(value)) for key, value in document.items()]
+    if wait:
+        document["failed"] = [task.to_json(namespace) for task in failed]
+    session.answer(document, lambda: print_facts(facts))
     if wait and known.state != "SUCCEEDED":
-        said = getattr(known.error, "message", None)
-        click.echo(
-            f"privatekube: run {result.run_id} ended {known.state}{f': {said}' if said else ''}",
-            err=True,
-        )
+        _tell_why(known, failed, namespace)
         return REFUSED
     return DONE
+
+
+def _tell_why(known: Any, failed: Sequence[FailedTask], namespace: str | None) -> None:
+    """The end of each failed task's log; the reason comes last, where people look."""
+    for task in failed:
+        click.echo(f"\n{task.name}, {'the last of its log' if task.log else 'its log'}:", err=True)
+        for line in task.log[-LINES:] or [f"see it with {task.command(namespace)}"]:
+            click.echo(f"    {line}", err=True)
+    said = getattr(known.error, "message", None)
+    if failed:
+        why = failed[0].why
+        said = f"{failed[0].name} failed{f': {why}' if why else ''}"
+        said += (
+            f" (also failed: {', '.join(task.name for task in failed[1:])})" if failed[1:] else ""
+        )
+    click.echo(
+        f"privatekube: run {known.run_id} ended {known.state}{f': {said}' if said else ''}",
+        err=True,
+    )
 
 
 def read_token(variable: str | None) -> str | None:
@@ -165,9 +186,15 @@ def _client(endpoint: str, namespace: str | None, token: str | None) -> Any:
     return Client(host=endpoint, existing_token=token, **more)
 
 
-def _wait_for(client: Any, run: str) -> Any:
+def _wait_for(client: Any, compiled: CompiledPipeline, run: str) -> Any:
+    """Ask until the run is over, and say meanwhile which tasks start and end."""
+    told: dict[str, str] = {}
     while True:
         known = client.get_run(run)
+        for name, state in states(compiled, known).items():
+            if told.get(name) != state:
+                told[name] = state
+                click.echo(f"{name}: {state.lower()}", err=True)
         if known.state in _OVER:
             return known
         time.sleep(_POLL)

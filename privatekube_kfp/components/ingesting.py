@@ -22,7 +22,7 @@ def ingest(
     stream: str,
     sources: list,
     to: str,
-    report: Output[Markdown],
+    ingest_report: Output[Markdown],
     start: str = "",
     until: str = "",
     interval: str = "",
@@ -67,7 +67,7 @@ def ingest(
         max_bad_rows: Fail if more rows are bad.
 
     Returns:
-        report: What was brought in, as far as anybody may know it.
+        ingest_report: What was brought in, as far as anybody may know it.
         until: Up to when all data are there.
         block_count: How many blocks were added; of a retry, those that it added itself.
     """
@@ -75,7 +75,7 @@ def ingest(
     from privatekube_kfp.steps.ingest import ingest as step
 
     return step(
-        report,
+        ingest_report,
         stream=stream,
         sources=sources,
         to=to,

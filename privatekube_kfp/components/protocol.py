@@ -13,7 +13,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
 from kfp import dsl
-from kfp.dsl import Artifact, Dataset, Input, Markdown, Output, pipeline_context, python_component
+from kfp.dsl import (
+    HTML,
+    Artifact,
+    Dataset,
+    Input,
+    Metrics,
+    Output,
+    pipeline_context,
+    python_component,
+)
 
 from privatekube_kfp import __version__
 from privatekube_kfp.components.artifacts import PrivacyClaim
@@ -54,7 +63,7 @@ def allocate(
     run_id: str,
     stream: str,
     claim: Output[PrivacyClaim],
-    report: Output[Markdown],
+    allocation_report: Output[HTML],
     epsilon: str = "",
     delta: str = "0",
     plan: Optional[dict] = None,
@@ -97,7 +106,7 @@ def allocate(
 
     Returns:
         claim: The claim, with what was granted.
-        report: What was granted, for people.
+        allocation_report: What was granted or, of a denial, why not; what is left of the blocks.
         block_count: How many blocks the claim is bound to; their names are in the claim's file.
     """
     # privatekube.io/role: allocate
@@ -106,7 +115,7 @@ def allocate(
     return (
         step(
             claim,
-            report,
+            allocation_report,
             run_id=run_id,
             claim_name=claim_name,
             stream=stream,
@@ -148,7 +157,7 @@ def consume(
     run_id: str,
     claim: Input[PrivacyClaim],
     consumed: Output[PrivacyClaim],
-    report: Output[Markdown],
+    spending_report: Output[HTML],
     step: str = "",
     amounts: Optional[list] = None,
     name: str = "",
@@ -167,12 +176,20 @@ def consume(
 
     Returns:
         consumed: The claim, to hand to whoever lets the result out.
-        report: What was spent and what is left, for people.
+        spending_report: What was spent, and what is left of the claim and of its blocks.
     """
     # privatekube.io/role: consume
     from privatekube_kfp.steps.claims import consume as spend
 
-    spend(claim, consumed, report, run_id=run_id, plan_step=step, amounts=amounts, name=name)
+    spend(
+        claim,
+        consumed,
+        spending_report,
+        run_id=run_id,
+        plan_step=step,
+        amounts=amounts,
+        name=name,
+    )
 
 
 @protocol_component
@@ -200,17 +217,24 @@ def upload(
 
 
 @protocol_component
-def release(run_id: str, claim_name: str = "") -> None:
+def release(
+    run_id: str, final_report: Output[HTML], metrics: Output[Metrics], claim_name: str = ""
+) -> None:
     """Gives back what claims of the run hold and have not consumed. Place it as the exit task.
 
     Safe in every state: where a claim was never made, is denied, waits, or holds nothing more,
-    there is nothing to give back.
+    there is nothing to give back. Its report also says why a claim was denied: of a task that
+    failed, Kubeflow keeps no report.
 
     Args:
         run_id: The run whose claims they are: dsl.PIPELINE_JOB_ID_PLACEHOLDER, alone.
         claim_name: This claim of the run; all of them if empty.
+
+    Returns:
+        final_report: What was granted, spent and given back, and what is left of each block.
+        metrics: The same as numbers, per block, to compare runs by.
     """
     # privatekube.io/role: release
     from privatekube_kfp.steps.claims import release as step
 
-    step(run_id=run_id, claim_name=claim_name)
+    step(run_id=run_id, claim_name=claim_name, report=final_report, metrics=metrics)

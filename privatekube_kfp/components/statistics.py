@@ -10,7 +10,7 @@ into what people see, and takes a consumed claim as every sink does.
 # ruff: noqa: UP045
 from typing import Optional
 
-from kfp.dsl import Artifact, Dataset, Input, Markdown, Metrics, Output
+from kfp.dsl import HTML, Artifact, Dataset, Input, Metrics, Output
 
 from privatekube_kfp.components.artifacts import PrivacyClaim
 from privatekube_kfp.components.protocol import protocol_component
@@ -75,7 +75,7 @@ def show_statistic(
     claim: Input[PrivacyClaim],
     result: Input[Artifact],
     metrics: Output[Metrics],
-    report: Output[Markdown],
+    statistic_report: Output[HTML],
 ) -> None:
     """Shows a statistic as metrics and as a page, once the step that pays for it is consumed.
 
@@ -85,10 +85,11 @@ def show_statistic(
         result: The result of `dp_statistic`.
 
     Returns:
-        metrics: The value or values, and how far off they may be in 95 of 100 runs.
-        report: The value, its noise, and what was spent.
+        metrics: The value or values, and their error in 95 of 100 runs: error95, of a table that of
+            all values at once, and error95_each that of each alone.
+        statistic_report: The value or values with their error, the noise, and what was spent.
     """
     # privatekube.io/role: sink
     from privatekube_kfp.steps.statistics import show_statistic as show
 
-    show(claim, result, metrics, report, run_id=run_id)
+    show(claim, result, metrics, statistic_report, run_id=run_id)

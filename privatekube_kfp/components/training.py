@@ -264,7 +264,7 @@ def dp_evaluate(
         step: The step of the plan that pays for it: laplace or pure.
 
     Returns:
-        evaluation: Accuracy, and what was taken for what, with noise.
+        evaluation: Accuracy and confusion matrix, with noise.
         spent: All that was run on the data so far, by training too, for Consume.
     """
     # privatekube.io/role: compute
@@ -281,7 +281,7 @@ def show_model(
     evaluation: Input[Artifact],
     metrics: Output[Metrics],
     classification: Output[ClassificationMetrics],
-    report: Output[HTML],
+    model_report: Output[HTML],
 ) -> None:
     """Shows how good a model is and what it cost, once all of that is consumed.
 
@@ -293,10 +293,10 @@ def show_model(
 
     Returns:
         metrics: The accuracy.
-        classification: What was taken for what.
-        report: A page with both, the accuracy over epochs, and privacy spent against granted.
+        classification: The confusion matrix, with noise.
+        model_report: Both, the accuracy over epochs, and privacy spent against granted.
     """
     # privatekube.io/role: sink
     from privatekube_kfp.steps.evaluation import show_model as show
 
-    show(claim, model, evaluation, metrics, classification, report, run_id=run_id)
+    show(claim, model, evaluation, metrics, classification, model_report, run_id=run_id)

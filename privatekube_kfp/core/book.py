@@ -229,7 +229,7 @@ class Book:
             )
             return self._deny(claim, request, Reason.EXCEEDS_ALLOCATION, message, now)
         left = held - amounts
-        message = "all of it" if left.is_zero else f"{left.groups[0][0].brief()} left"
+        message = "all of it" if left.is_zero else f"{left.groups[0][0].brief()} left of the claim"
         self._pool.consume(amounts)
         self._grant(claim, request, Reason.CONSUMED, message, now, amounts)
 

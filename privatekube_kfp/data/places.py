@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from typing import Any
 
 RESULTS_VARIABLE = "PRIVATEKUBE_RESULTS"
@@ -23,6 +24,7 @@ _UNREACHABLE = (
 )
 _SLOW = ("ReadTimeoutError", "FSTimeoutError", "TimeoutError", "ServerTimeoutError")
 _CUT_OFF = ("ClientPayloadError", "IncompleteReadError", "ResponseStreamingError")
+_SERVER = re.compile(r"https?://[^/\"'\s?]+")
 _CREDENTIALS = (
     "name a secret that has them under `secrets` in privatekube.yaml, as AWS_ACCESS_KEY_ID and"
     " AWS_SECRET_ACCESS_KEY"
@@ -64,9 +66,9 @@ def why_it_fails(error: BaseException) -> str:
     if (isinstance(error, PermissionError) and error.errno is None) or status in (401, 403):
         return f"access is denied ({said}); the credentials must allow it: {_CREDENTIALS}"
     if name in _SLOW or isinstance(error, TimeoutError):
-        return f"its server did not answer in time ({said})"
+        return f"its server{_address(said)} did not answer in time"
     if name in _UNREACHABLE or isinstance(error, ConnectionError):
-        return f"its server cannot be reached ({said}); {_ENDPOINT}"
+        return f"its server{_address(said)} cannot be reached; {_ENDPOINT}"
     if name in _CUT_OFF:
         return f"its server broke off in the middle ({said})"
     if status in (429, 500, 502, 503, 504) or getattr(error, "errno", None) == errno.EBUSY:
@@ -75,6 +77,12 @@ def why_it_fails(error: BaseException) -> str:
         missing = getattr(error, "name", None) or said
         return f"the image has no {missing}, which such a place needs ({said})"
     return said
+
+
+def _address(said: str) -> str:
+    """The server that an error names, without the rest of the request."""
+    found = _SERVER.search(said)
+    return f" {found[0]}" if found else f" ({said})" if said else ""
 
 
 def _status(error: BaseException) -> int | None:

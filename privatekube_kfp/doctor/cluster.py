@@ -110,7 +110,7 @@ class Cluster:
         """What the server says about itself; nothing where it has no such page."""
         try:
             with self._asking():
-                return self._api.ask(path)
+                return _object(self._api.ask(path))
         except NotFound:
             return {}
         except Refused as refusal:
@@ -120,9 +120,14 @@ class Cluster:
         self, kind: Resource, name: str, namespace: str | None = None
     ) -> Object | Unknown | None:
         """An object; None where there is none."""
-        return self._read(
-            lambda: self._api.find(kind, name, namespace), f"get {kind.plural}", namespace
-        )
+
+        def read() -> Object | None:
+            found = self._api.find(kind, name, namespace)
+            if found is not None:
+                _object(_object(found)["metadata"])
+            return found
+
+        return self._read(read, f"get {kind.plural}", namespace)
 
     def list(
         self,
@@ -199,3 +204,10 @@ class Cluster:
             raise
         except LedgerError as error:
             raise NoCluster(error.message) from error
+
+
+def _object(answer: object) -> Object:
+    """What was answered, which is to be an object and may be anything."""
+    if not isinstance(answer, dict):
+        raise TypeError("the answer is no object")
+    return answer

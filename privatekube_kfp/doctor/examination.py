@@ -18,6 +18,7 @@ from privatekube_kfp.doctor import (
 )
 from privatekube_kfp.doctor.cluster import ACCOUNTS, Cluster, NoCluster
 from privatekube_kfp.doctor.findings import Commands, Finding, Unknown, is_well, wrong
+from privatekube_kfp.doctor.probe import Outcome
 from privatekube_kfp.ledger.kubernetes.api import WORKFLOWS, Object
 from privatekube_kfp.settings import Settings
 
@@ -105,7 +106,8 @@ def _examine_pipelines(setup: Setup, cluster: Cluster, commands: Commands) -> It
     account = cluster.get(ACCOUNTS, setup.account, namespace) if setup.account else None
     results, root = storage.look(settings, variables, account)
     yield from storage.check_results(results, settings, namespace, commands)
-    if settings.pipeline_root:
+    in_vain = (results.outcome, root.outcome) == (Outcome.UNREACHABLE,) * 2
+    if settings.pipeline_root and not in_vain:
         yield from storage.check_root(root, settings)
 
 

@@ -299,14 +299,15 @@ def _not_running(
     if not isinstance(leads, Unknown):
         lead = next((each for each in leads if each.place == only.place), None)
     pulls = [each for each in facts.waits if each.cannot_pull]
-    if pulls and not only.ready:
-        pull = pulls[0]
+    if pulls:
         mend = commands.install(
             None if only.place.namespace == "privatekube-system" else only.place.namespace,
             f"REGISTRY/privatekube-scheduler:{version}",
         )
-        said = f"the scheduler's image {pull.image} cannot be pulled: {pull.said}"
-        return wrong(CHECK, "SchedulerImage", said, mend)
+        said = f"the scheduler's image {pulls[0].image} cannot be pulled: {pulls[0].said}"
+        # Replicas of before an upgrade go on.
+        level = warning if only.ready else wrong
+        return level(CHECK, "SchedulerImage", said, mend)
     if not only.wanted:
         said = f"{only} is scaled to 0 replicas, so that no claim is ever answered"
         mend = commands.kubectl(*within, "scale", "deployment", only.name, "--replicas=2")

@@ -23,8 +23,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, log, sqrt
+from math import ceil, exp, expm1, log, sqrt
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +63,8 @@ _STEPS = 1000
 _BATCH = 64 * 1024
 _SEARCHED = 2**44
 _SURE = 0.95
+_COUNTED = 1000
+"""Up to this deviation the tails of discrete Gaussian noise are summed up; beyond, it is smooth."""
 
 Ints = npt.NDArray[np.int64]
 Value = float | int | dict[str, int]
@@ -107,6 +110,11 @@ class Statistic(ABC):
     @abstractmethod
     def error(self, sums: Sequence[Sequence[int]], sizes: Sequence[float]) -> float | None:
         """How far off that may be, if each part is off by so much; None where it cannot be told."""
+
+    @property
+    def values(self) -> int:
+        """How many values are told, each with noise of its own."""
+        return 1
 
     def exact(self, data: str | Path) -> list[list[int]]:
         """Each part of the data in a Parquet file, without noise. Private."""
@@ -215,6 +223,10 @@ class CountPerCategory(Statistic):
 
     def error(self, sums: Sequence[Sequence[int]], sizes: Sequence[float]) -> float | None:
         return sizes[0]
+
+    @property
+    def values(self) -> int:
+        return len(self.categories)
 
     def bounds(self) -> dict[str, object]:
         return {"categories": list(self.categories)}
@@ -456,11 +468,14 @@ class Planned:
             return Laplace(epsilon).price(self.accounting)
         return _gaussian_cost(sum((r * r for r in ratios), Fraction()), self.accounting, self.delta)
 
-    def sizes(self) -> tuple[float, ...]:
-        """How far each part is off, at most, in 95 of 100 runs."""
-        times = -log(1 - _SURE) if self.kind is Kind.LAPLACE else 1.96
-        # Noise is rounded: it is beyond a whole number if it was beyond a half more.
-        return tuple(float(ceil(times * scale - 0.5)) for scale in self.scales)
+    def sizes(self, draws: int = 1) -> tuple[float, ...]:
+        """How far each part is off, at most, in 95 of 100 runs: so many draws of it at once.
+
+        Draws are independent, so all of them are within a size with the power of the chance that
+        one is.
+        """
+        beyond = -expm1(log(_SURE) / draws)
+        return tuple(_size(self.kind, scale, beyond) for scale in self.scales)
 
     def run(self, data: str | Path, draw: Draw = draw) -> Release:
         """Compute it on the data in a Parquet file. Each run costs what it costs once more."""
@@ -484,7 +499,16 @@ class Release:
 
     @property
     def error(self) -> float | None:
-        """How far off the value is at most, in about 95 of 100 runs; None if that is not known."""
+        """How far off the value is at most, in about 95 of 100 runs; None if that is not known.
+
+        Of a table: how far off any of its values is, so that all of them hold at once.
+        """
+        known = self.planned.statistic
+        return known.error(self.sums, self.planned.sizes(known.values))
+
+    @property
+    def error_each(self) -> float | None:
+        """The same of each value of a table alone: of twenty, one or more are likely beyond it."""
         return self.planned.statistic.error(self.sums, self.planned.sizes())
 
     def to_json(self) -> dict[str, object]:
@@ -494,6 +518,7 @@ class Release:
             "statistic": known.name,
             "value": self.value,
             "error95": self.error,
+            **({"error95Each": self.error_each} if isinstance(self.value, dict) else {}),
             "unit": known.unit.to_json(),
             "bounds": known.bounds(),
             "noise": self.planned.kind.value,
@@ -595,6 +620,22 @@ def _gaussian_cost(precision: Fraction, accounting: Accounting, delta: int) -> B
         )
     epsilon = renyi_epsilon(lambda a: Enclosure.of(Fraction(a) * precision / 2).high, delta)
     return accounting.budget((epsilon, delta))
+
+
+def _size(kind: Kind, scale: float, beyond: float) -> float:
+    """The least whole number that noise is beyond with at most this chance."""
+    if kind is Kind.LAPLACE:
+        # It is rounded: it is beyond a whole number if it was at least a half more.
+        return float(max(0, ceil(-log(beyond) * scale - 0.5)))
+    if scale < _COUNTED:
+        weights = [exp(-((n / scale) ** 2) / 2) for n in range(ceil(12 * scale) + 2)]
+        whole = weights[0] + 2 * sum(weights[1:])
+        tail, size = 0.0, len(weights) - 1
+        while size > 0 and tail + 2 * weights[size] / whole <= beyond:
+            tail += 2 * weights[size] / whole
+            size -= 1
+        return float(size)
+    return float(ceil(NormalDist().inv_cdf(1 - beyond / 2) * scale))
 
 
 # Reading

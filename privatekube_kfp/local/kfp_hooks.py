@@ -10,6 +10,7 @@ done in the worker only, a process that runs one pipeline and ends. What is diff
   before it left, and where tasks share a component, which a compiled pipeline may have them do,
   they overwrite each other's artifacts. What is charged to one claim could then be made from the
   data of another.
+* Results go where this run says, not where a cluster's settings in a compiled pipeline do.
 * A task of an image whose packages cannot be here runs in another Python (see `interpreters`).
 * A task that kfp cannot even start fails, as it would on a cluster, so that exit handlers run.
 * A condition or a loop over one of several named outputs finds it, and an optional parameter of a
@@ -39,6 +40,7 @@ from kfp.local import (
 )
 from kfp.local.orchestrator import orchestrator_utils, task_executor, task_spec_utils
 
+from privatekube_kfp.data.places import RESULTS_VARIABLE
 from privatekube_kfp.local.folder import RunFolder, file_name
 from privatekube_kfp.local.interpreters import python_of
 from privatekube_kfp.local.journal import Journal, OutputGone, Outputs
@@ -173,13 +175,16 @@ class Hooks:
         keep it from ending.
         """
         task: _Execution = self._here.task
+        own = dict(env_vars or {})
+        # A pipeline may have been compiled for a cluster, with its settings.
+        own.pop(RESULTS_VARIABLE, None)
         with self._folder.log(task.label).open("ab") as log:
             code = subprocess.run(
                 full_command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **(env_vars or {})},
+                env={**os.environ, **own},
                 check=False,
             ).returncode
         if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
@@ -196,7 +201,7 @@ class Hooks:
 
     def _say(self, task: _Execution, sentence: str) -> None:
         with self._folder.log(task.label).open("a") as log:
-            log.write(f"privatekube: {sentence}\n")
+            log.write(f"Error: {sentence}\n")
 
     def _tell(self, event: str, task: _Execution, **more: Any) -> None:
         log = str(self._folder.log(task.label))
@@ -222,7 +227,8 @@ def _described(component: Any, outputs: Outputs) -> dict[str, Any]:
             for one in value if isinstance(value, list) else [value]:
                 artifacts.append({"name": name, "type": kind, "path": one.uri})
                 if kind == dsl.Metrics.schema_title:
-                    numbers |= {k: v for k, v in one.metadata.items() if _is_number(v)}
+                    said = sorted(one.metadata.items())
+                    numbers |= {k: v for k, v in said if _is_number(v)}
         elif _is_number(value):
             numbers[name] = value
     return {"artifacts": artifacts, "metrics": numbers}

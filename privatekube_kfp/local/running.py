@@ -32,6 +32,7 @@ from privatekube_kfp.local.logs import last_lines
 from privatekube_kfp.local.pipeline import CompiledPipeline
 from privatekube_kfp.local.processes import Signals, end_group
 from privatekube_kfp.steps.claims import claims_of_run
+from privatekube_kfp.steps.log_lines import error_in
 
 if TYPE_CHECKING:
     # Loads the Kubernetes client: only a run that declares something does.
@@ -235,8 +236,8 @@ class _Tasks:
     def problem(self, code: int) -> Problem | None:
         failed = next((task for task in self.seen.values() if task.state == "failed"), None)
         if failed is not None:
-            lines = last_lines(failed.log, 1)
-            why = lines[-1].strip().removeprefix("privatekube: ") if lines else "it says nothing"
+            lines = last_lines(failed.log)
+            why = error_in(lines) or (lines[-1].strip() if lines else "it says nothing")
             return Problem("TaskFailed", why, failed.name)
         if not self.has_ended:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended ({code})"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from privatekube_kfp.core.unlocking import parse_duration
 from privatekube_kfp.ledger.client import ClaimClient, raise_if_denied
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.ledger.times import parse_time
-from privatekube_kfp.steps.report import report_on
+from privatekube_kfp.steps.report import (
+    StreamFacts,
+    final_metrics,
+    final_report,
+    report_on_allocation,
+    report_on_failure,
+    report_on_spending,
+)
 from privatekube_kfp.steps.results import prove_writable
 from privatekube_kfp.steps.run import (
     START_A_NEW_RUN,
@@ -31,7 +39,13 @@ from privatekube_kfp.steps.run import (
     live_with_run,
     name_of_claim,
     released_already,
+    write_page,
 )
+
+_LOOK_EVERY = 15.0
+"""Seconds between looks at what a claim waits for."""
+_ONE_BY_ONE = 10
+"""How many blocks are asked for one by one; more are listed with all of their stream."""
 
 
 @in_a_sentence
@@ -69,7 +83,7 @@ def allocate(
     )
     lasting = None if timeout == "none" else parse_duration(timeout, "timeout")
     prove_writable(results, run_id)
-    with ledger_of_run() as ledger:
+    with ledger_of_run() as ledger, _reported(ledger, name, report, "Budget denied"):
         live_with_run(ledger)
         _refuse_if_denied_before(ledger, name)
         client = ClaimClient(ledger, sleep=_Telling(ledger, name).sleep)
@@ -83,10 +97,12 @@ def allocate(
         )
         raise_if_denied(name, answer)
         made = ledger.claim(name)
-    if made.phase is Phase.RELEASED:
-        raise released_already(name)
+        if made.phase is Phase.RELEASED:
+            raise released_already(name)
+        facts = _facts(ledger, [made]).get(made.stream)
     print(f"claim {name}: {answer.reason}: {answer.message}")
-    _write(claim, report, made)
+    _write(claim, made)
+    write_page(report, report_on_allocation(made, facts))
     return len(made.bound())
 
 
@@ -115,26 +131,41 @@ def consume(
         )
     with ledger_of_run() as ledger:
         known = claim_of_artifact(ledger, claim, run_id)
-        client = ClaimClient(ledger)
-        if amounts:
-            id = f"consume-amount-{name}"
-            answer = client.consume(known.name, amount=_together(amounts), request_id=id)
-        elif name:
-            raise Invalid(Reason.INVALID_REQUEST, f"name {name!r} is for amounts; there are none")
-        else:
-            answer = client.consume(known.name, step=plan_step or None)
-        if answer.reason is Reason.ALREADY_RELEASED:
-            raise released_already(known.name)
-        raise_if_denied(known.name, answer)
+        with _reported(ledger, known.name, report, "Nothing was spent"):
+            client = ClaimClient(ledger)
+            if amounts:
+                id = f"consume-amount-{name}"
+                answer = client.consume(known.name, amount=_together(amounts), request_id=id)
+            elif name:
+                raise Invalid(
+                    Reason.INVALID_REQUEST, f"name {name!r} is for amounts; there are none"
+                )
+            else:
+                answer = client.consume(known.name, step=plan_step or None)
+            if answer.reason is Reason.ALREADY_RELEASED:
+                raise released_already(known.name)
+            raise_if_denied(known.name, answer)
         spent = ledger.claim(known.name)
+        facts = _facts(ledger, [spent]).get(spent.stream)
     print(f"claim {spent.name}: {answer.reason}: {answer.message}")
-    _write(consumed, report, spent)
+    _write(consumed, spent)
+    write_page(report, report_on_spending(spent, facts))
     consumed.metadata["consumed"] = answer.request
 
 
 @in_a_sentence
-def release(*, run_id: str, claim_name: str = "") -> None:
-    """Give back what the run's claims hold and have not consumed; safe in every state."""
+def release(
+    *,
+    run_id: str,
+    claim_name: str = "",
+    report: Artifact | None = None,
+    metrics: Artifact | None = None,
+) -> None:
+    """Give back what the run's claims hold and have not consumed; safe in every state.
+
+    What Kubeflow keeps of a run that failed comes from here: of a task that fails it keeps no
+    artifact but the log.
+    """
     check_run(run_id)
     with ledger_of_run() as ledger:
         if claim_name:
@@ -145,6 +176,12 @@ def release(*, run_id: str, claim_name: str = "") -> None:
             print(release_claim(ledger, name))
         if not names:
             print(f"run {run_id} has made no claim: there is nothing to give back")
+        claims = [claim for claim in claims_of_run(ledger, run_id) if claim.name in names]
+        streams = _facts(ledger, claims)
+    if report is not None:
+        write_page(report, final_report(run_id, claims, streams))
+    if metrics is not None:
+        metrics.metadata.update(final_metrics(claims, streams))
 
 
 def claims_of_run(ledger: Ledger, run_id: str) -> list[Claim]:
@@ -179,14 +216,24 @@ def _refuse_if_denied_before(ledger: Ledger, name: str) -> None:
 
 
 class _Telling:
-    """Says in a step's log what it waits for, whenever that changes."""
+    """Says in a step's log what it waits for, when that changes.
+
+    It looks now and then only: in a cluster, that reads all blocks of the stream.
+    """
 
     def __init__(self, ledger: Ledger, claim: str) -> None:
         self._ledger = ledger
         self._claim = claim
         self._told: str | None = None
+        self._look_again = 0.0
 
     def sleep(self, seconds: float) -> None:
+        if time.monotonic() >= self._look_again:
+            self._say_why()
+            self._look_again = time.monotonic() + _LOOK_EVERY
+        time.sleep(seconds)
+
+    def _say_why(self) -> None:
         waiting_for = self._ledger.why_waiting(self._claim, "allocate")
         if waiting_for is not None and waiting_for.reason != self._told:
             self._told = waiting_for.reason
@@ -194,7 +241,6 @@ class _Telling:
                 f"claim {self._claim} waits: {waiting_for.reason}: {waiting_for.message}",
                 flush=True,
             )
-        time.sleep(seconds)
 
 
 def _plan(epsilon: str, delta: str, plan: Mapping[str, Any] | None) -> Plan:
@@ -222,7 +268,45 @@ def _count(name: str, count: int) -> int | None:
     return count or None
 
 
-def _write(artifact: Artifact, report: Artifact, claim: Claim) -> None:
+@contextmanager
+def _reported(ledger: Ledger, name: str, report: Artifact, title: str) -> Iterator[None]:
+    """Write why it failed into the report too, as far as that can be done."""
+    try:
+        yield
+    except PrivateKubeError as error:
+        claim: Claim | None = None
+        streams: dict[str, StreamFacts] = {}
+        with suppress(PrivateKubeError):
+            claim = ledger.claim(name)
+            streams = _facts(ledger, [claim])
+        with suppress(OSError):
+            stream = streams.get(claim.stream) if claim is not None else None
+            write_page(report, report_on_failure(title, error, claim, stream))
+        raise
+
+
+def _facts(ledger: Ledger, claims: Sequence[Claim]) -> dict[str, StreamFacts]:
+    """The streams of the claims, by name, with the blocks that the claims are bound to.
+
+    A report is not worth a failure: what cannot be read is said in the log, and left out.
+    """
+    streams: dict[str, StreamFacts] = {}
+    for name in dict.fromkeys(claim.stream for claim in claims):
+        bound = {block: None for claim in claims if claim.stream == name for block in claim.bound()}
+        try:
+            record = ledger.stream(name)
+            if len(bound) > _ONE_BY_ONE:
+                listed = [each for each in ledger.blocks(name) if each.block.name in bound]
+            else:
+                listed = [ledger.block(block) for block in bound]
+        except PrivateKubeError as error:
+            print(f"the report does not say what is left of the blocks: {error.message}")
+            continue
+        streams[name] = StreamFacts.of(record, listed)
+    return streams
+
+
+def _write(artifact: Artifact, claim: Claim) -> None:
     describe_claim(artifact, claim)
     document = {
         **artifact.metadata,
@@ -232,4 +316,3 @@ def _write(artifact: Artifact, report: Artifact, claim: Claim) -> None:
         "returned": claim.total(Kind.RELEASE).to_json(),
     }
     Path(artifact.path).write_text(json.dumps(document, indent=2) + "\n")
-    Path(report.path).write_text(report_on(claim))

@@ -22,7 +22,14 @@ from privatekube_kfp.steps.paying import (
     steps_of,
     untold,
 )
-from privatekube_kfp.steps.run import Artifact, claim_of_artifact, in_a_sentence, ledger_of_run
+from privatekube_kfp.steps.report import StreamFacts
+from privatekube_kfp.steps.run import (
+    Artifact,
+    claim_of_artifact,
+    in_a_sentence,
+    ledger_of_run,
+    write_page,
+)
 
 _ACCURACY_AND_TABLE = (1, 1)
 """How the step is divided."""
@@ -100,14 +107,14 @@ def show_model(
     with ledger_of_run() as ledger:
         known = claim_of_artifact(ledger, claim, run_id)
         make_sure_it_consumed(known, claim)
-        accounting = ledger.stream(known.stream).spec.accounting
+        stream = StreamFacts.of(ledger.stream(known.stream))
     trained, found = load_model(model.path), json.loads(Path(evaluation.path).read_text())
     make_sure_it_belongs(known, "model's data", trained.about.claim)
     make_sure_it_belongs(known, "results", found.get("claim"))
     mechanisms = [mechanism_from_json(said) for said in found["spent"]]
     if trained.looked_by in known.consumed_steps():
         mechanisms.append(steps_of(known)[trained.looked_by][0])
-    _make_sure_it_paid(known, _price(mechanisms, accounting))
+    _make_sure_it_paid(known, _price(mechanisms, stream.capacity.accounting))
     table = [[max(0, round(cell)) for cell in row] for row in found["table"]]
     classification.log_confusion_matrix(found["labels"], table)
     if found["accuracy"] is not None and found["margin"] < 1:
@@ -120,9 +127,10 @@ def show_model(
         found["labels"],
         table,
         known,
+        stream,
         steps_of(known),
     )
-    Path(report.path).write_text(report_on_model(shown))
+    write_page(report, report_on_model(shown))
     print(f"{trained.about.task} {trained.about.model}: shown, for claim {known.name}")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
@@ -18,7 +17,13 @@ from privatekube_kfp.data.ingest import ingest as bring_in
 from privatekube_kfp.data.tables import DEFAULT_LIMIT, BadRows, Layout, Source, layout_named
 from privatekube_kfp.ledger.times import parse_time
 from privatekube_kfp.steps.report import report_on_ingest
-from privatekube_kfp.steps.run import Artifact, in_a_sentence, ledger_of_run, where_it_failed
+from privatekube_kfp.steps.run import (
+    Artifact,
+    in_a_sentence,
+    ledger_of_run,
+    where_it_failed,
+    write_page,
+)
 
 _SEE = "; run `privatekube ingest` where the data are to see"
 _OF_THE_STORE = (FileNotFoundError, PermissionError, ImportError)
@@ -85,7 +90,7 @@ def ingest(
             )
     public, blocks = done.public(), list(done.new_blocks)
     print(done.in_words())
-    Path(report.path).write_text(report_on_ingest(public, blocks))
+    write_page(report, report_on_ingest(public, blocks))
     return public["until"], len(blocks)
 
 

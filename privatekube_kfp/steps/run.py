@@ -1,7 +1,7 @@
 """What every step needs to know: which run it belongs to, its claim, its ledger.
 
 Anything that the library raises on purpose, and a full disk, end a step in one sentence
-(`in_a_sentence`), the last line of its log.
+(`in_a_sentence`), the last line of its log: see `log_lines`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 from privatekube_kfp.core.budget import Budget
 from privatekube_kfp.core.claim import Claim, Kind
@@ -27,6 +27,7 @@ from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.ledger.names import check_name
 from privatekube_kfp.ledger.opening import IN_A_POD, LEDGER_VARIABLE, open_ledger
 from privatekube_kfp.ledger.sqlite import SqliteLedger
+from privatekube_kfp.steps.log_lines import error_lines
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +35,9 @@ R = TypeVar("R")
 START_A_NEW_RUN = "A run that is retried keeps its id and its claims: start a new run instead"
 """What to do about a claim that has ended."""
 
+TERMINATION_LOG = "/dev/termination-log"
+"""Where Kubernetes looks for the reason of a container that ended. It takes 4,096 bytes."""
+_LONGEST_MESSAGE = 1000
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLAIM_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
@@ -53,16 +57,29 @@ def in_a_sentence(step: Callable[P, R]) -> Callable[P, R]:
         try:
             return step(*args, **kwargs)
         except PrivateKubeError as error:
-            sys.exit(f"privatekube: {error.message} ({error.reason})")
+            _fail(error.reason, error.message)
         except OSError as error:
             if error.errno not in _NO_SPACE:
                 raise
-            sys.exit(
-                "privatekube: what the step makes cannot be written:"
-                f" {in_one_line(error)} ({Reason.DATA_UNWRITABLE})"
-            )
+            sentence = f"what the step makes cannot be written: {in_one_line(error)}"
+            _fail(Reason.DATA_UNWRITABLE, sentence)
 
     return run
+
+
+def _fail(reason: Reason, sentence: str) -> NoReturn:
+    """End the process: Python writes the lines to standard error, after all that was printed."""
+    sys.stdout.flush()
+    if IN_A_POD in os.environ:
+        # Kubernetes keeps it in the pod's status, and Argo in that of the Workflow.
+        with suppress(OSError), open(TERMINATION_LOG, "r+", encoding="utf-8") as file:
+            file.write(f"{reason}: {sentence}"[:_LONGEST_MESSAGE])
+    sys.exit("\n".join(error_lines(reason, sentence)))
+
+
+def write_page(artifact: Artifact, text: str) -> None:
+    """Write a report, whatever the locale of the pod."""
+    Path(artifact.path).write_text(text, encoding="utf-8")
 
 
 def as_said(value: Any) -> Any:

@@ -26,6 +26,7 @@ from privatekube_kfp.steps.run import (
     claim_of_artifact,
     in_a_sentence,
     ledger_of_run,
+    write_page,
 )
 
 
@@ -95,7 +96,7 @@ def show_statistic(
         )
     _, granted = step_of(known, step)
     metrics.metadata.update(_numbers(found))
-    Path(report.path).write_text(report_on_statistic(found, granted))
+    write_page(report, report_on_statistic(found, granted))
     print(f"{found['statistic']}: shown, for {granted.brief()} of claim {known.name}")
 
 
@@ -115,6 +116,5 @@ def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
     """What Kubeflow shows as metrics: the value or values, and how far off they may be."""
     value = found["value"]
     numbers = dict(value) if isinstance(value, Mapping) else {"value": value}
-    if found["error95"] is not None:
-        numbers["error95"] = found["error95"]
-    return numbers
+    errors = {"error95": found["error95"], "error95_each": found.get("error95Each")}
+    return {**numbers, **{name: error for name, error in errors.items() if error is not None}}

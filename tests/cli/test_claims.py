@@ -224,7 +224,7 @@ def test_a_claim_for_people(basic):
         "",
         "REQUEST   STATE  REASON     MESSAGE",
         "allocate  Done   Allocated  epsilon 0.5 on 2 blocks",
-        "part      Done   Consumed   epsilon 0.3 left",
+        "part      Done   Consumed   epsilon 0.3 left of the claim",
     ]
 
 

@@ -1,6 +1,7 @@
 """What a pipeline author writes, and what the compiled pipeline says."""
 
 import inspect
+import json
 
 import pytest
 from kfp import dsl
@@ -126,7 +127,7 @@ def test_only_what_is_public_leaves_ingest(compiled):
     assert "artifacts" not in ingest["inputDefinitions"]
     given = ingest["outputDefinitions"]
     types = {n: said["artifactType"]["schemaTitle"] for n, said in given["artifacts"].items()}
-    assert types == {"report": "system.Markdown"}
+    assert types == {"ingest_report": "system.Markdown"}
     assert set(given["parameters"]) == {"until", "block_count"}
 
 
@@ -179,6 +180,137 @@ def test_settings_reach_every_protocol_task(compiled):
         assert executor["secretAsVolume"][0]["mountPath"] == "/certificates"
     for name in names:
         assert tasks(pipeline)[name]["retryPolicy"]["maxRetryCount"] == 3
+
+
+def test_settings_reach_every_task_of_a_training(compiled):
+    seen = []
+    settings = TaskSettings(
+        cpu="250m",
+        memory="3Gi",
+        memory_limit="4Gi",
+        secrets_as_env={"store": {"key": "AWS_SECRET_ACCESS_KEY"}},
+        more=lambda task: seen.append(task.name),
+    )
+    pipeline, platform = compiled(trained(settings=settings))
+    ours = {name for name in tasks(pipeline) if name != "exit-handler-1"}
+    assert set(seen) == ours
+    assert {"plan-training", "dp-preprocess", "dp-train", "dp-evaluate", "show-model"} <= ours
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert set(executors) == {f"exec-{name}" for name in ours}
+    for name in ours:
+        said = pipeline["deploymentSpec"]["executors"][f"exec-{name}"]["container"]["resources"]
+        found = {key: said[key] for key in said if key.startswith("resource")}
+        assert found == {
+            "resourceCpuRequest": "250m",
+            "resourceMemoryRequest": "3Gi",
+            "resourceMemoryLimit": "4Gi",
+        }
+
+
+def test_what_a_training_returns_are_tasks(compiled):
+    @dsl.pipeline(name="larger")
+    def pipeline():
+        with training_budget(
+            "product", "linear", stream="reviews", epsilon="1", last_blocks=1
+        ) as budget:
+            examples = budget.preprocess(budget.download()).set_memory_limit("2Gi")
+            model = budget.train(examples.outputs["examples"]).set_memory_limit("8Gi").set_retry(2)
+            evaluated = budget.evaluate(examples, model.outputs["model"])
+            budget.consume(evaluated)
+            budget.show(model, evaluated)
+            budget.upload(model)
+
+    made, _ = compiled(pipeline)
+    executors = made["deploymentSpec"]["executors"]
+    limits = {
+        name: executors[f"exec-{name}"]["container"]["resources"]["resourceMemoryLimit"]
+        for name in ("dp-preprocess", "dp-train")
+    }
+    assert limits == {"dp-preprocess": "2Gi", "dp-train": "8Gi"}
+    assert tasks(made)["dp-train"]["retryPolicy"]["maxRetryCount"] == 2
+    examples = {"producerTask": "dp-preprocess", "outputArtifactKey": "examples"}
+    for name in ("dp-train", "dp-evaluate"):
+        given = tasks(made)[name]["inputs"]["artifacts"]["examples"]["taskOutputArtifact"]
+        assert given == examples
+
+
+def test_settings_reach_statistics(compiled):
+    seen = []
+
+    @dsl.pipeline(name="statistic")
+    def pipeline():
+        settings = TaskSettings(more=lambda task: seen.append(task.name))
+        with privacy_budget(
+            stream="reviews", epsilon="1", last_blocks=1, settings=settings
+        ) as budget:
+            total = budget.statistic("reviews_total", budget.download())
+            budget.consume(after=[total])
+            budget.show_statistic(total)
+            budget.upload(total, name="total.json")
+
+    found = tasks(compiled(pipeline)[0])
+    assert {"dp-statistic", "show-statistic"} <= set(seen)
+    claim = found["show-statistic"]["inputs"]["artifacts"]["claim"]["taskOutputArtifact"]
+    assert claim == {"producerTask": "consume", "outputArtifactKey": "consumed"}
+
+
+def uploads(compiled, *uris, **asked):
+    """What Allocate is told of uploads: those that follow, and a URI; and the uploads."""
+
+    @dsl.pipeline(name="uploading")
+    def pipeline(uri: str = ""):
+        given = {**asked, "results": uri} if asked.pop("results", None) else asked
+        with privacy_budget(stream="clicks", epsilon="1", last_blocks=1, **given) as budget:
+            made = train(data=budget.download().outputs["data"])
+            budget.consume(after=[made])
+            for one in uris:
+                budget.upload(made, **({} if one is None else {"uri": uri if one == "?" else one}))
+
+    spec, _ = compiled(pipeline)
+    container = spec["deploymentSpec"]["executors"]["exec-allocate"]["container"]
+    told = {one["name"]: json.loads(one["value"]) for one in container.get("env", ())}
+    found = tasks(spec)
+    results = found["allocate"]["inputs"]["parameters"].get("results")
+    given = [
+        (said["inputs"]["parameters"]["uri"], said["inputs"]["parameters"]["name"])
+        for name, said in found.items()
+        if name.startswith("upload")
+    ]
+    return told.get("PRIVATEKUBE_UPLOADS"), results, given
+
+
+def constant(value):
+    return {"runtimeValue": {"constant": value}}
+
+
+def test_allocate_is_told_what_will_be_uploaded(compiled):
+    assert uploads(compiled) == (None, None, [])
+    place = (constant(""), constant("model"))
+    assert uploads(compiled, None) == ([""], None, [place])
+    fixed = "s3://models/latest"
+    told, results, given = uploads(compiled, None, fixed, None)
+    assert (told, results) == (["", fixed], None)
+    assert given == [
+        place,
+        (constant(fixed), constant("model-2")),
+        (constant(""), constant("model-3")),
+    ]
+    channel = {"componentInputParameter": "pipelinechannel--uri"}
+    for way in (None, "?"):
+        told, results, given = uploads(compiled, way, results=True)
+        assert (told, results, given) == ([""], channel, [(channel, constant("model"))])
+    # What is known when the pipeline runs, and is not told to Allocate, cannot be proven.
+    assert uploads(compiled, "?") == (None, None, [(channel, constant("model"))])
+
+
+def test_a_task_of_many_outputs_must_say_which():
+    with pytest.raises(ValueError, match=r"task allocate has the outputs .*: say which"):
+
+        @dsl.pipeline(name="which")
+        def pipeline():
+            with privacy_budget(stream="clicks", epsilon="0.1", last_blocks=1) as budget:
+                budget.consume()
+                budget.upload(budget.allocated)
 
 
 def test_two_claims_of_one_pipeline(compiled):
@@ -262,11 +394,17 @@ def test_an_unknown_name_is_an_attribute_error():
     assert set(dir(components)) == set(components.__all__)
 
 
-def trained(component=None, shares=None):
+def trained(component=None, shares=None, settings=None):
     @dsl.pipeline(name="trained")
     def pipeline(epsilon: str = "1"):
         with training_budget(
-            "sentiment", "ff", stream="reviews", epsilon=epsilon, last_blocks=2, shares=shares
+            "sentiment",
+            "ff",
+            stream="reviews",
+            epsilon=epsilon,
+            last_blocks=2,
+            shares=shares,
+            settings=settings,
         ) as budget:
             examples = budget.preprocess(budget.download(), words="stand-in")
             model = budget.train(examples, component)

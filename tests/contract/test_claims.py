@@ -83,7 +83,7 @@ def test_all_or_nothing_over_blocks(ledger, block):
 def test_allocate_consume_part_release_rest(ledger, block):
     assert ledger.submit("c1", ask("0.5", block)).done
     assert ledger.claim("c1").phase is Phase.ALLOCATED
-    assert ledger.submit("c1", spend("0.2", "part")).message == "epsilon 0.3 left"
+    assert ledger.submit("c1", spend("0.2", "part")).message == "epsilon 0.3 left of the claim"
     assert epsilons(ledger, block) == ("0", "0.5", "0.3", "0.2")
     released = ledger.submit("c1", ReleaseRequest("release"))
     assert released.done
@@ -155,7 +155,10 @@ def test_releasing_a_consumed_claim_refunds_nothing(ledger, block):
 def test_steps_of_a_plan_are_consumed_one_by_one_and_add_up(ledger, block):
     plan = Plan.split("1", {"preprocess": "25", "train": "50", "evaluate": "25"})
     assert ledger.submit("c1", ask(plan, block)).done
-    assert ledger.submit("c1", ConsumeRequest("one", step="train")).message == "epsilon 0.5 left"
+    assert (
+        ledger.submit("c1", ConsumeRequest("one", step="train")).message
+        == "epsilon 0.5 left of the claim"
+    )
     again = ledger.submit("c1", ConsumeRequest("two", step="train"))
     assert again.reason is Reason.ALREADY_CONSUMED
     unknown = ledger.submit("c1", ConsumeRequest("three", step="deploy"))
@@ -347,7 +350,7 @@ def test_requests_queue_behind_a_waiting_allocate_in_order(ledger):
     assert ledger.submit("c1", ask("0.1", "b1", timeout=None, id="more")) is None
     ledger.submit("c2", ask("0.01", "b1"))
     assert ledger.response("c1", "allocate").done
-    assert ledger.response("c1", "consume").message == "epsilon 0.4 left"
+    assert ledger.response("c1", "consume").message == "epsilon 0.4 left of the claim"
     assert ledger.response("c1", "more").done
     assert epsilons(ledger, "b1") == ("0", "0.29", "0.51", "0.2")
 

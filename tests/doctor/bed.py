@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubernetes.client import AppsV1Api, CoordinationV1Api, CoreV1Api
+from kubernetes.client import AppsV1Api, CoordinationV1Api, CoreV1Api, V1Pod
 from kubernetes.client.exceptions import ApiException
 
 from privatekube_kfp import __version__
@@ -144,6 +144,12 @@ class Bed:
         assert code in (0, 1)
         return Report(code, document["findings"])
 
+    def text(self, *args: str, code: int = 0) -> str:
+        """What `privatekube` prints for people."""
+        ended, out, err = self._privatekube(list(args), None)
+        assert (ended, err) == (code, "")
+        return out
+
     def _privatekube(self, args: list[str], kubeconfig: Path | None) -> tuple[int, str, str]:
         """Runs it in this process, which is quicker than another."""
         out, err = io.StringIO(), io.StringIO()
@@ -186,7 +192,7 @@ class Bed:
         self._scheduler = start_process(
             self.cluster.kubeconfig, namespace, "--log-level=error", module=module
         )
-        until(lambda: self._is_led(namespace))
+        until(lambda: self._is_led(namespace), 60)
 
     def stop_scheduler(self) -> None:
         if self._scheduler is not None:
@@ -216,7 +222,7 @@ class Bed:
                 == (status.ready_replicas or 0)
             )
 
-        until(are_ready)
+        until(are_ready, 60)
 
     def report_pods_waiting(self, reason: str, message: str) -> None:
         """What kubelets would report while containers cannot start."""
@@ -225,38 +231,46 @@ class Bed:
         def are_waiting() -> bool:
             self._report(SYSTEM, waiting, ready=False)
             status = self.apps.read_namespaced_deployment(NAME, SYSTEM).status
-            return not status.ready_replicas and status.updated_replicas == status.replicas == 2
+            return not status.ready_replicas and bool(status.updated_replicas)
 
-        until(are_waiting)
+        until(are_waiting, 60)
 
     def _report(self, namespace: str, state: dict, *, ready: bool) -> None:
+        for pod in self._pods(namespace):
+            self.report_pod(pod, state, ready=ready)
+
+    def _pods(self, namespace: str) -> list[V1Pod]:
         selector = f"app.kubernetes.io/name={NAME}"
-        for pod in self.core.list_namespaced_pod(namespace, label_selector=selector).items:
-            container = pod.spec.containers[0]
-            status = {
-                "phase": "Running" if ready else "Pending",
-                "conditions": [
-                    {"type": "Ready", "status": str(ready), "lastTransitionTime": None},
-                    {"type": "ContainersReady", "status": str(ready), "lastTransitionTime": None},
-                ],
-                "containerStatuses": [
-                    {
-                        "name": container.name,
-                        "image": container.image,
-                        "imageID": "",
-                        "ready": ready,
-                        "restartCount": 0,
-                        "state": state,
-                    }
-                ],
-            }
-            try:
-                self.core.patch_namespaced_pod_status(
-                    pod.metadata.name, namespace, {"status": status}
-                )
-            except ApiException as error:
-                if error.status not in (404, 409):
-                    raise
+        return list(self.core.list_namespaced_pod(namespace, label_selector=selector).items)
+
+    def pods_of_image(self, image: str) -> list[V1Pod]:
+        return [pod for pod in self._pods(SYSTEM) if pod.spec.containers[0].image == image]
+
+    def report_pod(self, pod: V1Pod, state: dict, *, ready: bool) -> None:
+        container = pod.spec.containers[0]
+        status = {
+            "phase": "Running" if ready else "Pending",
+            "conditions": [
+                {"type": "Ready", "status": str(ready), "lastTransitionTime": None},
+                {"type": "ContainersReady", "status": str(ready), "lastTransitionTime": None},
+            ],
+            "containerStatuses": [
+                {
+                    "name": container.name,
+                    "image": container.image,
+                    "imageID": "",
+                    "ready": ready,
+                    "restartCount": 0,
+                    "state": state,
+                }
+            ],
+        }
+        where = pod.metadata.name, pod.metadata.namespace
+        try:
+            self.core.patch_namespaced_pod_status(*where, {"status": status})
+        except ApiException as error:
+            if error.status not in (404, 409):
+                raise
 
     def report_node(self) -> None:
         """A node that has the images of components."""
@@ -272,8 +286,9 @@ class Bed:
         return path
 
     def changed_settings(self, **changes: object) -> tuple[str, str]:
-        """The option that names settings with something changed."""
-        document = good_settings(self.store) | changes
+        """The option that names settings with something changed; None leaves it out."""
+        changed = good_settings(self.store) | changes
+        document = {key: value for key, value in changed.items() if value is not None}
         return "--settings", str(self.write_settings("changed.yaml", document))
 
     def kubectl(self, command: str) -> str:

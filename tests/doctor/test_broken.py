@@ -293,7 +293,8 @@ def test_scheduler_of_another_version(bed):
 
 def test_image_that_cannot_be_pulled(bed):
     bed.stop_scheduler()
-    bed.kubectl(f"-n {SYSTEM} set image deployment/{NAME} scheduler=nowhere.example/typo:1")
+    bed.kubectl(f"-n {SYSTEM} delete deployment {NAME} --cascade=foreground")
+    bed.shell("privatekube install --apply --image nowhere.example/typo:1")
     bed.report_pods_waiting("ImagePullBackOff", "Back-off pulling image: not found")
     report = bed.doctor()
     assert report.amiss == [("scheduler", "wrong", "SchedulerImage")]
@@ -303,6 +304,17 @@ def test_image_that_cannot_be_pulled(bed):
     bed.report_pods_ready()
     image = bed.kubectl(f"-n {SYSTEM} get deployment {NAME} -o yaml")
     assert f"image: mirror.example/privatekube-scheduler:{__version__}" in image
+    bed.shell("privatekube install --apply")
+    bed.report_pods_ready()
+
+
+def test_image_of_an_upgrade_that_cannot_be_pulled(bed):
+    """What was there before goes on, so that claims are answered."""
+    bed.kubectl(f"-n {SYSTEM} set image deployment/{NAME} scheduler=nowhere.example/typo:1")
+    pods = until(lambda: bed.pods_of_image("nowhere.example/typo:1"), 60)
+    bed.report_pod(pods[0], {"waiting": {"reason": "ErrImagePull"}}, ready=False)
+    report = bed.doctor()
+    assert report.amiss == [("scheduler", "warning", "SchedulerImage")]
     bed.shell("privatekube install --apply")
     bed.report_pods_ready()
 
@@ -344,7 +356,7 @@ def test_stream_without_blocks(bed):
     )
     report = bed.doctor()
     assert report.amiss == [("streams", "warning", "StreamEmpty")]
-    bed.shell("privatekube --ledger kubernetes stream delete empty --yes")
+    bed.shell(report.only["mend"].replace("NAME", "tuesday"))
 
 
 # Settings
@@ -367,13 +379,15 @@ def test_settings_in_a_config_map(bed):
 
 @pytest.mark.parametrize("image", [{"digest": "sha256:12"}, {"tag": "a b"}, {"image": "A B"}])
 def test_malformed_image(bed, image):
-    report = bed.doctor(*bed.changed_settings(images={"python": image}))
+    changed = bed.changed_settings(images={"python": image})
+    report = bed.doctor(*changed, "--namespace", KUBEFLOW)
     assert report.amiss == [("settings", "wrong", "SettingsInvalid")]
     assert "images.python" in report.only["message"]
 
 
 def test_relative_place(bed):
-    report = bed.doctor(*bed.changed_settings(results="published/results"))
+    changed = bed.changed_settings(results="published/results")
+    report = bed.doctor(*changed, "--namespace", KUBEFLOW)
     assert report.amiss == [("settings", "wrong", "SettingsInvalid")]
     assert "relative paths are lost" in report.only["message"]
 
@@ -509,8 +523,7 @@ def test_results_in_no_bucket(bed):
 def test_object_store_that_cannot_be_reached(bed):
     tasks = good_settings(bed.store)["tasks"]
     tasks["env"]["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
-    changed = bed.changed_settings(tasks=tasks, pipelineRoot="")
-    report = bed.doctor(*changed)
+    report = bed.doctor(*bed.changed_settings(tasks=tasks))
     assert report.amiss == [("results", "wrong", "ResultsUnreachable")]
 
 
@@ -531,7 +544,7 @@ def test_results_in_the_pod(bed):
 
 
 def test_results_nowhere(bed):
-    report = bed.doctor(*bed.changed_settings(results=""))
+    report = bed.doctor(*bed.changed_settings(results=None))
     assert report.amiss == [("results", "warning", "ResultsUnset")]
 
 

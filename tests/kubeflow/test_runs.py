@@ -4,6 +4,7 @@ What each task puts out goes to the next as Kubeflow gives it back. Run by `kfp.
 would arrive unchanged.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +14,18 @@ import pytest
 
 from privatekube_kfp.core.claim import Phase
 from privatekube_kfp.core.unlocking import ByPipelines
+from privatekube_kfp.data.sample import reviews as sample_reviews
 from privatekube_kfp.dp.folders import load_model
 from privatekube_kfp.ledger.ledger import Ledger
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 from privatekube_kfp.ledger.streams import Semantic, StreamSpec
 from privatekube_kfp.local.compiling import compile_file
 from tests.e2e.reviews import open_shop
-from tests.kubeflow.imitation import ROOT, Kubeflow, TaskFailed, in_process
+from tests.kubeflow.imitation import MOST_BYTES, ROOT, Kubeflow, TaskFailed, in_process
 from tests.kubeflow.recordings import recorded
 
 pytestmark = pytest.mark.slow
+BLOCKS = 10_000
 
 
 @dataclass
@@ -93,6 +96,37 @@ def test_a_statistic(place):
     assert {*place.tasks} == tasks
     assert out.exists()
     assert place.claim(run).phase is Phase.CONSUMED
+
+
+def one_review(path):
+    table = pyarrow.Table.from_batches(sample_reviews(1))
+    at = table["timestamp"].cast(pyarrow.int64()).to_numpy() * 1_000_000
+    times = pyarrow.array(at, pyarrow.timestamp("us"))
+    table = table.drop_columns(["timestamp"]).append_column("time", times)
+    pyarrow.parquet.write_table(table, path)
+    return str(path)
+
+
+def test_ten_thousand_blocks_with_long_names(place):
+    """A statistic and a model: each task's whole input is one argument of a real process."""
+    source = one_review(place.folder / "review.parquet")
+    place.ledger.create_stream(StreamSpec("reviews", "100", "1e-7", ByPipelines(1)))
+    for number in range(BLOCKS):
+        name = f"reviews-{number:05}".ljust(192, "x")
+        place.ledger.create_block(name, "reviews", data_source=source)
+    out = place.folder / "published"
+    wanted = {"epsilon": "10", "last_blocks": BLOCKS}
+    counted = place.run("statistics_reviews_total", **wanted, uri=str(out / "total.json"))
+    total = json.loads((out / "total.json").read_text())["value"]
+    assert total == pytest.approx(BLOCKS, rel=0.01)
+    small = {"epochs": 1, "units": BLOCKS, "words": "stand-in"}
+    trained = place.run("product_linear", **wanted, **small, uri=str(out / "model"))
+    assert load_model(out / "model").about.claim == f"{trained.id}.claim"
+    for run in (counted, trained):
+        assert place.claim(run).phase is Phase.CONSUMED
+        assert len(place.claim(run).bound()) == BLOCKS
+    sizes = {task: len(json.dumps(given)) for task, given in place.kubeflow.handed.items()}
+    assert max(sizes.values()) < 10_000 < MOST_BYTES, sizes
 
 
 def test_product_lstm(place):

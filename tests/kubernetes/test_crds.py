@@ -39,8 +39,7 @@ from tests.kubernetes.objects import (
 @pytest.fixture(scope="module")
 def installed(control_plane):
     """What the README says to type; returns the names of what was applied."""
-    # On servers before 1.25 kubectl stops at CEL rules, unknown there, unless told not to check.
-    done = control_plane.kubectl("apply", "-k", str(CRDS), "--validate=false", "-o", "name")
+    done = control_plane.kubectl("apply", "-k", str(CRDS), "-o", "name")
     assert done.returncode == 0, done.stderr
     names = done.stdout.split()
     waited = control_plane.kubectl("wait", "--for=condition=Established", "--timeout=150s", *names)

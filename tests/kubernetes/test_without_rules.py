@@ -10,8 +10,10 @@ import os
 import pytest
 
 from privatekube_kfp.core.stream import BlockPhase
+from privatekube_kfp.core.unlocking import AtOnce
 from privatekube_kfp.ledger.kubernetes.api import BLOCKS, CLAIMS, STREAMS
 from privatekube_kfp.ledger.kubernetes.objects import request_item, stream_object
+from privatekube_kfp.ledger.requests import ReleaseRequest
 from tests.contract.world import ask, basic_stream, epsilons, spend
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.control_plane.cluster import EXISTING
@@ -24,6 +26,7 @@ from tests.kubernetes.world import (
     is_well,
     metric,
     others_go_on,
+    stream_with_blocks,
 )
 from tests.scheduler.running import settle, until
 
@@ -102,6 +105,24 @@ def test_a_selection_the_wrong_way_round_is_denied(world, ledger, select):
     until(lambda: answer["message"] in world.events("c", "InvalidRequest"))
     assert epsilons(ledger, "b1")[2:] == ("0", "0")
     assert others_go_on(world)
+    assert is_well(world)
+
+
+def test_a_weight_that_was_read_counts_whatever_the_claim_says_later(world, ledger):
+    stream = basic_stream("w", unlocking=AtOnce(), policy="weighted-dpf")
+    stream_with_blocks(ledger, "w1", stream=stream)
+    assert ledger.submit("holder", ask("1", "w1", stream="w")).done
+    for name, epsilon, weight in (("light", "0.2", 1), ("heavy", "0.9", 10)):
+        item = request_item(ask(epsilon, "w1", stream="w", timeout=None))
+        item["allocate"]["weight"] = weight
+        world.claim(name, item, stream="w")
+        assert ledger.why_waiting(name, "allocate").reason == "WaitingForRelease"
+    world.stop()
+    world.edit(CLAIMS, "heavy", lambda obj: obj["spec"]["requests"][0]["allocate"].update(weight=1))
+    world.start()
+    assert ledger.submit("holder", ReleaseRequest("release")).done
+    assert world.answer("heavy")["state"] == "Done"
+    assert ledger.response("light", "allocate") is None
     assert is_well(world)
 
 

@@ -47,7 +47,9 @@ def test_json_is_one_document_of_all_that_came_of_it(world: World) -> None:
             "released": [],
         }
     ]
-    assert said["metrics"] == {"train": {"accuracy": 0.5, "loss": 0.25}}
+    assert said["metrics"]["train"] == {"accuracy": 0.5, "loss": 0.25}
+    assert said["metrics"]["allocate"] == {"block_count": 1}
+    assert said["metrics"]["release"]["epsilon_spent"] == 0.5
     models = [a for a in said["artifacts"] if a["type"] == "system.Model"]
     path = world.home / "artifacts" / "train" / "model"
     assert models == [{"task": "train", "name": "model", "type": "system.Model", "path": str(path)}]
@@ -239,7 +241,7 @@ def test_settings_for_a_cluster_and_imported_artifacts_do_no_harm(world: World) 
         "--json",
     )
     assert result.code == 0, result.err
-    assert result.json["metrics"] == {"count": {"Output": len(DATA)}}
+    assert result.json["metrics"]["count"] == {"Output": len(DATA)}
     assert (world.home / "pipeline.yaml").read_text().count("VARIABLE") >= 3
 
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from privatekube_kfp.steps.log_lines import error_lines
 from tests.local.world import World
 
 PIPELINE = """
@@ -32,6 +33,8 @@ class Kubeflow:
     tokens: set[str | None] = field(default_factory=set)
     refuse: tuple[int, Any] | None = None
     states: list[str] = field(default_factory=lambda: ["SUCCEEDED"])
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         if self.refuse is not None and not path.endswith("healthz"):
@@ -47,8 +50,13 @@ class Kubeflow:
                 return 200, {"run_id": "run-1", "display_name": body["display_name"]}
             case "GET", "runs/run-1":
                 state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-                error = {"message": "out of luck"} if state == "FAILED" else None
-                return 200, {"run_id": "run-1", "state": state, "error": error}
+                details = {"task_details": self.nodes}
+                return 200, {"run_id": "run-1", "state": state, "run_details": details}
+        prefix = "/apis/v1alpha1/runs/run-1/nodes/"
+        if path.startswith(prefix) and path.endswith("/log"):
+            pod = path.removeprefix(prefix).removesuffix("/log")
+            # As it does: a status of success, then an error, where there is no such pod.
+            return 200, self.logs.get(pod, '{"error_message":"Failed to read logs"}')
         return 404, {"message": f"no {path}"}
 
     def runs(self) -> list[Any]:
@@ -160,8 +168,147 @@ def test_waiting_until_it_is_over(
     )
     assert result.code == code
     assert result.json["state"] == state
-    if state == "FAILED":
-        assert result.err.splitlines()[-1] == "privatekube: run run-1 ended FAILED: out of luck"
+    assert result.json["failed"] == []
+    if code:
+        assert result.err.splitlines()[-1] == f"privatekube: run run-1 ended {state}"
+
+
+def node(name: str, state: str, *children: str, ended: int = 0) -> dict[str, Any]:
+    """A node of a Workflow, as a real server tells of it: without an error, without its pod."""
+    return {
+        "run_id": "run-1",
+        "display_name": name,
+        "state": state,
+        "end_time": f"2026-11-18T00:00:{ended:02}Z",
+        "child_tasks": [{"pod_name": child} for child in children],
+    }
+
+
+FAILED = [
+    node("counts-x7k2p", "FAILED", "counts-x7k2p-1", ended=9),
+    node("root", "FAILED", ended=9),
+    node("root-driver", "SUCCEEDED"),
+    node("exit-handler-1", "FAILED", "counts-x7k2p-2", ended=8),
+    node("allocate", "FAILED", "counts-x7k2p-1260740424", ended=7),
+    node("allocate-driver", "SUCCEEDED"),
+    node("executor", "FAILED", ended=7),
+    node("release", "SUCCEEDED", "counts-x7k2p-3004980001", ended=9),
+    node("executor", "SUCCEEDED", ended=9),
+]
+POD = "counts-x7k2p-system-container-impl-1260740424"
+LOG = """\
+time="2026-11-18T00:00:01Z" level=info msg="capturing logs"
+I1118 00:00:02.1 launcher_v2.go:151] PipelineTaskSpec
+[KFP Executor 2026-11-18 00:00:05,1 INFO]: Got executor_input:
+{
+    "inputs": {}
+}
+claim run-1.claim waits: WaitingForUnlock: not enough is unlocked
+{error}
+F1118 00:00:09.1 main.go:60] failed to execute component: exit status 1
+"""
+WHY = "claim run-1.claim: block monday: epsilon 0.9 asked, 0.8 left, and no more will ever be"
+
+
+def wait_for(world: World, kubeflow: Kubeflow, *more: str) -> Any:
+    at = ("--endpoint", kubeflow.url, "--wait", *more)
+    return world.cli("submit", world.write(PIPELINE), *at)
+
+
+def test_a_failed_run_says_which_task_and_why(
+    world: World, kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privatekube_kfp.cli.submit._POLL", 0.01)
+    kubeflow.states, kubeflow.nodes, kubeflow.logs = ["RUNNING", "FAILED"], FAILED, {}
+    ending = "\n".join(error_lines("ExceedsCapacity", WHY))
+    kubeflow.logs[POD] = LOG.replace("{error}", ending)
+    result = wait_for(world, kubeflow)
+    assert result.code == 1
+    lines = result.err.splitlines()
+    for progress in ("allocate: failed", "release: succeeded"):
+        assert lines.count(progress) == 1, "each is told once"
+    assert lines[-1] == (
+        f"privatekube: run run-1 ended FAILED: allocate failed: ExceedsCapacity: {WHY}"
+    )
+    assert "    claim run-1.claim waits: WaitingForUnlock: not enough is unlocked" in lines
+    assert not any("launcher_v2" in line or "executor_input" in line for line in lines)
+    failed = wait_for(world, kubeflow, "--json").json["failed"]
+    assert failed == [
+        {
+            "task": "allocate",
+            "pod": POD,
+            "reason": f"ExceedsCapacity: {WHY}",
+            "logs": f"kubectl logs -n kubeflow {POD} -c main",
+        }
+    ]
+
+
+def test_a_log_that_cannot_be_had_is_told_of(
+    world: World, kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("privatekube_kfp.cli.submit._POLL", 0.01)
+    kubeflow.states, kubeflow.nodes = ["FAILED"], FAILED
+    result = wait_for(world, kubeflow, "--namespace", "team-a")
+    lines = result.err.splitlines()
+    assert f"    see it with kubectl logs -n team-a {POD} -c main" in lines
+    assert lines[-1] == "privatekube: run run-1 ended FAILED: allocate failed"
+
+
+def test_a_task_whose_pod_was_made_again(world: World, kubeflow: Kubeflow) -> None:
+    again = "counts-x7k2p-retry-system-container-impl-2"
+    kubeflow.states, kubeflow.logs = ["FAILED"], {again: "Error: it is full\n"}
+    kubeflow.nodes = [
+        node("tick", "FAILED", "counts-x7k2p-1", "counts-x7k2p-2", ended=2),
+        node("consume-driver", "FAILED", ended=3),
+    ]
+    result = wait_for(world, kubeflow)
+    assert result.err.splitlines()[-1] == (
+        "privatekube: run run-1 ended FAILED: tick failed: it is full"
+        " (also failed: consume (before it began))"
+    )
+
+
+SETTINGS = """
+endpoint: {url}
+namespace: team-a
+serviceAccount: of-the-site
+pipelineRoot: s3://site/root
+images: {{registry: ghcr.io/team/pk}}
+tasks:
+  secrets: [{{name: store, env: {{key: AWS_SECRET_ACCESS_KEY}}}}]
+"""
+
+
+def test_site_settings_go_with_it(world: World, kubeflow: Kubeflow) -> None:
+    (world.folder / "privatekube.yaml").write_text(SETTINGS.format(url=kubeflow.url))
+    world.cli.ok("submit", world.write(PIPELINE))
+    world.cli.ok("submit", "pipeline.py", "--service-account", "mine", "--pipeline-root", "s3://m")
+    first, second = kubeflow.runs()
+    assert first["service_account"] == "of-the-site"
+    assert first["runtime_config"]["pipeline_root"] == "s3://site/root"
+    assert second["service_account"] == "mine"
+    assert second["runtime_config"]["pipeline_root"] == "s3://m"
+    said = first["pipeline_spec"]
+    executors = said["pipeline_spec"]["deploymentSpec"]["executors"]
+    assert executors["exec-allocate"]["container"]["image"].startswith("ghcr.io/team/pk/python:")
+    assert executors["exec-tick"]["container"]["image"] == "python:3.11"
+    kubernetes = said["platform_spec"]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert kubernetes["exec-consume"]["secretAsEnv"][0]["secretName"] == "store"
+    assert "exec-tick" not in kubernetes
+
+
+def test_no_settings_and_wrong_ones(world: World, kubeflow: Kubeflow) -> None:
+    (world.folder / "privatekube.yaml").write_text(SETTINGS.format(url=kubeflow.url))
+    source = world.write(PIPELINE)
+    world.cli.ok("submit", source, "--settings", "none", "--endpoint", kubeflow.url)
+    (run,) = kubeflow.runs()
+    assert "platform_spec" not in run["pipeline_spec"]
+    (world.folder / "other.yaml").write_text("servicAccount: x\n")
+    for bad in ("other.yaml", "missing.yaml"):
+        result = world.cli("submit", source, "--settings", bad)
+        assert result.code == 1
+        assert bad in result.err
+    assert len(kubeflow.runs()) == 1
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from kfp import dsl, kubernetes
+from kfp.dsl import Model, Output
 
 from privatekube_kfp.components import privacy_budget
 from privatekube_kfp.components.protocol import IMAGE, KERAS_IMAGE
@@ -145,11 +146,24 @@ def test_a_secret_comes_before_a_variable_of_the_same_settings(compiled: Compile
     assert "KEY" in str(platform)
 
 
+@dsl.component(base_image="python:3.11", install_kfp_package=False)
+def trains(model: Output[Model]) -> None:
+    pass
+
+
 @dsl.pipeline(name="protected")
 def protected() -> None:
     with privacy_budget(stream="clicks", epsilon="0.1", last_blocks=1) as budget:
         made = in_our_image(x="1").after(budget.allocated)
         budget.consume(after=[made])
+
+
+@dsl.pipeline(name="uploading")
+def uploading() -> None:
+    with privacy_budget(stream="clicks", epsilon="0.1", last_blocks=1) as budget:
+        made = trains().after(budget.allocated)
+        budget.consume(after=[made])
+        budget.upload(made)
 
 
 OURS = {"exec-allocate", "exec-consume", "exec-release"}
@@ -223,22 +237,24 @@ def test_images_of_ours_and_no_others(compiled: Compile, images: str, ours: str)
 @pytest.mark.parametrize(
     ("place", "variable"),
     [
-        ("s3://results", "s3://results/protected"),
-        ("s3://results/", "s3://results/protected"),
-        ("s3://results/{pipeline}/all/{run}", "s3://results/protected/all/{run}"),
+        ("s3://results", "s3://results/uploading"),
+        ("s3://results/", "s3://results/uploading"),
+        ("s3://results/{pipeline}/all/{run}", "s3://results/uploading/all/{run}"),
     ],
 )
 def test_results_go_to_a_folder_of_the_pipeline(
     compiled: Compile, place: str, variable: str
 ) -> None:
-    spec, *_ = applied(compiled(protected), f"results: '{place}'")
+    spec, *_ = applied(compiled(uploading), f"results: '{place}'")
     said = {
         label: {one["name"]: one["value"] for one in executor["container"].get("env", ())}
         for label, executor in spec["deploymentSpec"]["executors"].items()
     }
-    assert said["exec-allocate"][RESULTS_VARIABLE] == variable
-    assert RESULTS_VARIABLE not in said["exec-release"]
-    assert RESULTS_VARIABLE not in said["exec-in-our-image"]
+    told = {label: given.get(RESULTS_VARIABLE) for label, given in said.items()}
+    assert {label for label, given in told.items() if given} == {"exec-allocate", "exec-upload"}
+    assert told["exec-allocate"] == told["exec-upload"] == variable
+    # Where nothing is uploaded, no place need be proven.
+    assert RESULTS_VARIABLE not in str(applied(compiled(protected), f"results: '{place}'"))
 
 
 def test_the_pipeline_root(compiled: Compile) -> None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
+from privatekube_kfp import components
 from privatekube_kfp.components import __all__ as exported
-from privatekube_kfp.settings import COMPONENTS, InvalidSettings, settings_from_text
-from privatekube_kfp.settings.schema import Retries, Secret, TaskOptions, Toleration
+from privatekube_kfp.settings import (
+    COMPONENTS,
+    IMAGES,
+    InvalidSettings,
+    Settings,
+    settings_from_text,
+)
+from privatekube_kfp.settings.schema import Images, Retries, Secret, TaskOptions, Toleration
 
 
 def refused(text: str) -> str:
@@ -166,3 +177,31 @@ def test_what_is_said_most_closely_comes_first() -> None:
     average = read.of_task("average", ours=False)
     assert average.labels == {"site": "here", "who": "average"}
     assert (average.env, average.requests) == ({}, {})
+
+
+def test_the_images_are_those_that_there_are() -> None:
+    """A component in an image that settings do not know would stay where it cannot be pulled."""
+    images = set()
+    for name in COMPONENTS:
+        component = getattr(components, name)
+        image = component.component_spec.implementation.container.image
+        images.add(image.removeprefix("privatekube/").partition(":")[0])
+    assert images == set(IMAGES)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "site-settings.md"
+
+
+def test_the_example_of_the_page_is_complete() -> None:
+    """It is read, and shows every key that there is."""
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    read = settings_from_text(text, "site-settings.md")
+    assert read.components["dp_train"].limits["nvidia.com/gpu"] == "1"
+    for field in fields(Settings):
+        assert getattr(read, field.name), field.name
+    for field in fields(Images):
+        assert getattr(read.images, field.name), field.name
+    together = read.of_task("dp_train", ours=True)
+    for field in fields(TaskOptions):
+        assert getattr(together, field.name), field.name
+    assert all((read.local.results, read.local.env))

@@ -10,6 +10,7 @@ from privatekube_kfp.core.unlocking import ByPipelines
 from privatekube_kfp.ledger.sqlite import SqliteLedger
 from privatekube_kfp.ledger.streams import StreamSpec
 from privatekube_kfp.steps.claims import allocate
+from privatekube_kfp.steps.log_lines import WIDTH, error_in
 from tests.kubeflow.metadata import given_back
 
 DAYS = ("monday", "tuesday", "wednesday")
@@ -84,12 +85,14 @@ def world(tmp_path, monkeypatch):
 
 @pytest.fixture
 def fails():
-    """The sentence in which a step ends."""
+    """The reason and the sentence in which a step ends."""
 
     def run(step, *args, **kwargs):
         with pytest.raises(SystemExit) as ended:
             step(*args, **kwargs)
         assert isinstance(ended.value.code, str), "it must say why"
-        return ended.value.code
+        lines = ended.value.code.splitlines()
+        assert len(lines[-1]) <= WIDTH
+        return error_in(lines)
 
     return run

@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from privatekube_kfp.accounting import Plan, PureEpsilon
-from privatekube_kfp.core.claim import Phase
+from privatekube_kfp.accounting import Plan, PureEpsilon, Weighted
+from privatekube_kfp.core.budget import renyi
+from privatekube_kfp.core.claim import Kind, Phase
+from privatekube_kfp.core.errors import LedgerError, Reason
 from privatekube_kfp.core.selection import Selection
+from privatekube_kfp.core.unlocking import ByPipelines
 from privatekube_kfp.ledger.requests import AllocateRequest
+from privatekube_kfp.ledger.sqlite import SqliteLedger
+from privatekube_kfp.ledger.streams import StreamSpec
 from privatekube_kfp.steps.claims import allocate, consume, release
 from tests.kubeflow.metadata import STORE_SESSION_INFO
+from tests.steps.pages_seen import Page
 
 PLAN = {
     "steps": [
@@ -23,8 +29,8 @@ PLAN = {
 
 ASKED = {"run_id": "run-1", "claim_name": "claim", "stream": "clicks", "epsilon": "0.4"}
 RELEASED = (
-    "privatekube: claim run-1.claim was released: what it held is given back. A run that is retried"
-    " keeps its id and its claims: start a new run instead (AlreadyReleased)"
+    "AlreadyReleased: claim run-1.claim was released: what it held is given back. A run that is"
+    " retried keeps its id and its claims: start a new run instead"
 )
 
 
@@ -65,9 +71,12 @@ def test_a_claim_is_made_and_described(world):
     ]
     assert world.epsilons("tuesday") == ("0.4", "0")
     assert world.epsilons("monday") == ("0", "0")
-    report = Path(world.artifact("report").path).read_text()
-    assert "| epsilon | 0.4 | 0 | 0 | 0.4 |" in report
-    assert "* `tuesday`" in report
+    seen = Page(Path(world.artifact("report").path).read_text())
+    assert seen.title == "Budget allocated"
+    assert ["epsilon", "0.4", "0", "0", "0.4"] in seen.rows
+    assert ["per block", "granted", "spent", "given back", "left of the claim"] in seen.rows
+    assert "2 blocks, such as tuesday" in seen.lines
+    assert "1 → 0.6 left of 1" in seen.lines
 
 
 def test_allocating_again_resumes(world):
@@ -92,16 +101,47 @@ def test_two_claims_of_one_run_are_two(world):
 def test_a_denial_is_the_last_line(world, fails):
     sentence = fails(world.allocate, epsilon="2")
     assert sentence == (
-        "privatekube: claim run-1.claim: block tuesday: epsilon 2 asked, 1 left, and no more will"
-        " ever be (ExceedsCapacity)"
+        "ExceedsCapacity: claim run-1.claim: block tuesday: epsilon 2 asked, 1 left, and no more"
+        " will ever be"
     )
     assert not Path(world.artifact("claim").path).exists()
     assert world.epsilons("tuesday") == ("0", "0")
 
 
+def test_a_denial_writes_its_report_before_it_fails(world, fails):
+    world.allocate(run_id="run-0", epsilon="0.3")
+    fails(world.allocate, epsilon="2")
+    seen = Page(Path(world.artifact("report").path).read_text())
+    assert seen.title == "Budget denied"
+    assert "ExceedsCapacity" in seen.lines
+    assert "block tuesday: epsilon 2 asked, 1 left, and no more will ever be" in seen.lines
+    assert "2 asked, 0.7 left of 1" in seen.lines
+
+
+def test_a_request_that_makes_no_sense_has_a_report_too(world, fails):
+    fails(world.allocate, stream="other")
+    seen = Page(Path(world.artifact("report").path).read_text())
+    assert "UnknownStream" in seen.lines
+
+
+def test_no_report_hides_why_a_task_failed(world, fails):
+    """The disk is full: the reason is still the denial."""
+    Path(world.artifact("report").path).symlink_to("/dev/full")
+    assert fails(world.allocate, epsilon="2").startswith("ExceedsCapacity: ")
+
+
+def test_a_denied_consume_writes_its_report(world, fails):
+    claim = world.allocate()
+    fails(spend, world, claim, amounts=[{"mechanism": "pure", "epsilon": "0.5"}], name="all")
+    seen = Page(Path(world.artifact("report").path).read_text())
+    assert seen.title == "Nothing was spent"
+    assert "ExceedsAllocation" in seen.lines
+    assert ["epsilon", "0.4", "0", "0", "0.4"] in seen.rows
+
+
 def test_a_time_out_holds_nothing(world, fails):
     world.allocate(run_id="run-0", epsilon="0.9")
-    assert "(TimedOut)" in fails(world.allocate, timeout="0s")
+    assert "TimedOut: " in fails(world.allocate, timeout="0s")
     assert world.epsilons("tuesday") == ("0.9", "0")
 
 
@@ -113,6 +153,25 @@ def test_a_wait_says_what_it_waits_for(world, capsys, monkeypatch):
     world.allocate(timeout="1h")
     said = capsys.readouterr().out
     assert said.index("run-1.claim waits: WaitingForRelease") < said.index("run-1.claim: Allocated")
+
+
+def test_a_long_wait_does_not_look_at_all_blocks_again_and_again(world, monkeypatch):
+    world.allocate(run_id="run-0", epsilon="0.9")
+    looks, pauses, real = [], iter(range(30, -1, -1)), SqliteLedger.why_waiting
+
+    def look(ledger, *request):
+        looks.append(request)
+        return real(ledger, *request)
+
+    def pause(seconds):
+        if not next(pauses):
+            release(run_id="run-0")
+
+    monkeypatch.setattr(SqliteLedger, "why_waiting", look)
+    monkeypatch.setattr("privatekube_kfp.steps.claims.time.sleep", pause)
+    monkeypatch.setattr("privatekube_kfp.steps.claims.time.monotonic", lambda: 1000.0)
+    world.allocate(timeout="1h")
+    assert looks == [("run-1.claim", "allocate")]
 
 
 def test_a_released_claim_does_not_come_back(world, fails):
@@ -128,9 +187,9 @@ def test_a_run_that_was_denied_is_denied_when_it_is_retried(world, fails):
     denied = fails(world.allocate, timeout="0s")
     release(run_id="run-0")
     again = fails(world.allocate, timeout="0s")
-    assert again.startswith("privatekube: claim run-1.claim was denied before: ")
-    assert again.endswith("its claims: start a new run instead (TimedOut)")
-    assert denied.removeprefix("privatekube: claim run-1.claim: ").split(" (")[0] in again
+    assert again.startswith("TimedOut: claim run-1.claim was denied before: ")
+    assert again.endswith("its claims: start a new run instead")
+    assert denied.removeprefix("TimedOut: claim run-1.claim: ") in again
     assert world.epsilons("tuesday") == ("0", "0")
 
 
@@ -176,7 +235,7 @@ def test_a_plan_that_the_accounting_cannot_price_is_refused(world, fails):
     plan = {"mechanism": "gaussian", "sigma": "2"}
     sentence = fails(world.allocate, epsilon="", plan=plan)
     assert "delta" in sentence
-    assert "(CannotPrice)" in sentence
+    assert "CannotPrice: " in sentence
 
 
 # The ledger
@@ -184,12 +243,12 @@ def test_a_plan_that_the_accounting_cannot_price_is_refused(world, fails):
 
 def test_without_a_ledger_there_is_no_budget(world, fails, monkeypatch):
     monkeypatch.delenv("PRIVATEKUBE_LEDGER")
-    assert "(LedgerMissing)" in fails(world.allocate)
+    assert "LedgerMissing: " in fails(world.allocate)
 
 
 def test_a_ledger_that_is_not_there_is_not_made(world, fails, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVATEKUBE_LEDGER", f"sqlite:///{tmp_path}/none.db")
-    assert "(LedgerMissing)" in fails(world.allocate)
+    assert "LedgerMissing: " in fails(world.allocate)
     assert not (tmp_path / "none.db").exists()
 
 
@@ -238,7 +297,7 @@ def test_consuming_more_than_is_held_is_refused(world, fails):
     claim = world.allocate()
     reported = [{"mechanism": "pure", "epsilon": "0.5"}]
     sentence = fails(spend, world, claim, amounts=reported, name="all")
-    assert "(ExceedsAllocation)" in sentence
+    assert "ExceedsAllocation: " in sentence
     assert world.epsilons("tuesday") == ("0.4", "0")
     assert not Path(world.artifact("consumed").path).exists()
 
@@ -400,4 +459,117 @@ def test_releasing_all_claims_of_a_run_and_of_no_other(world):
 
 def test_a_release_that_cannot_reach_its_ledger_fails(world, fails, monkeypatch, tmp_path):
     monkeypatch.setenv("PRIVATEKUBE_LEDGER", f"sqlite:///{tmp_path}/none.db")
-    assert "(LedgerMissing)" in fails(release, run_id="run-1")
+    assert "LedgerMissing: " in fails(release, run_id="run-1")
+
+
+# What is left of a run
+
+
+def end(world, run="run-1", **what):
+    """Release, with its report and metrics."""
+    report, metrics = world.artifact("final"), world.artifact("metrics")
+    release(run_id=run, report=report, metrics=metrics, **what)
+    kept = metrics.travelled().metadata
+    return Page(Path(report.path).read_text()), {name: kept[name] for name in metrics.metadata}
+
+
+def test_the_final_report_says_what_was_granted_spent_and_given_back(world):
+    world.allocate(run_id="run-0", epsilon="0.2", last_blocks=1)
+    claim = world.allocate(epsilon="", plan=PLAN)
+    spend(world, claim, plan_step="train")
+    seen, metrics = end(world)
+    assert seen.title == "Privacy budget of this run"
+    assert "Epsilon 0.2 spent of 0.3 granted" in seen.lines
+    assert ["granted", "spent", "given back", "left of the claim"] in seen.rows
+    assert ["0.3", "0.2", "0.1", "0"] in seen.rows
+    # The run before holds 0.2 of Wednesday, and nothing of Tuesday.
+    assert "0.8 → 0.6 left of 1" in seen.lines
+    assert "1 → 0.8 left of 1" in seen.lines
+    assert metrics == {
+        "claims": 1,
+        "denied": 0,
+        "blocks": 2,
+        "epsilon_asked": 0.3,
+        "epsilon_granted": 0.3,
+        "epsilon_spent": 0.2,
+        "epsilon_given_back": 0.1,
+        "percent_of_block_granted": 30,
+        "percent_of_block_spent": 20,
+        "percent_of_block_given_back": 10,
+        "epsilon_left_of_block": 0.6,
+    }
+
+
+def test_delta_is_told_where_there_is_one(world):
+    spend(world, world.allocate(delta="1e-9"))
+    _, metrics = end(world)
+    assert (metrics["delta_granted"], metrics["delta_given_back"]) == (1e-9, 0)
+
+
+def test_the_final_report_of_a_denial_says_why(world, fails):
+    """Of a task that fails Kubeflow keeps no report: this one is where people read it."""
+    fails(world.allocate, epsilon="2")
+    seen, metrics = end(world)
+    assert "Denied: ExceedsCapacity" in seen.lines
+    said = "ExceedsCapacity: block tuesday: epsilon 2 asked, 1 left, and no more will ever be"
+    assert said in seen.lines
+    assert "2 asked, 1 left of 1" in seen.lines
+    assert (metrics["denied"], metrics["epsilon_asked"], metrics["epsilon_granted"]) == (1, 2, 0)
+
+
+def test_the_final_report_of_a_run_without_claims(world):
+    seen, metrics = end(world)
+    assert "This run made no claim" in seen.lines
+    assert metrics == {"claims": 0, "denied": 0}
+
+
+def test_each_of_several_claims_has_its_numbers(world):
+    spend(world, world.allocate(epsilon="0.1"))
+    world.allocate(epsilon="0.2", claim_name="second")
+    seen, metrics = end(world)
+    assert "2 claims" in seen.lines
+    assert (metrics["epsilon_spent.claim"], metrics["epsilon_spent.second"]) == (0.1, 0)
+    assert metrics["epsilon_given_back.second"] == 0.2
+    # Of each block, what both have spent is gone.
+    assert "1 → 0.9 left of 1" in seen.lines
+
+
+def test_renyi_amounts_are_those_of_the_order_that_costs_least(world):
+    orders = renyi(["2", "4", "64"])
+    spec = StreamSpec(
+        *("curves", "10", "1e-7", ByPipelines(1)), accounting=orders, conversion=Weighted()
+    )
+    capacity = world.ledger.create_stream(spec).capacity
+    world.ledger.create_block("whole", "curves")
+    claim = world.allocate(
+        stream="curves", epsilon="", plan={"mechanism": "gaussian", "sigma": "2"}, last_blocks=1
+    )
+    spend(world, claim)
+    seen, metrics = end(world)
+    spent = world.claim().total(Kind.CONSUME).groups[0][0]
+    shares = {
+        order: part / whole
+        for order, part, whole in zip(orders.labels, spent.amounts, capacity.amounts, strict=True)
+        if whole > 0
+    }
+    best = min(shares, key=shares.get)
+    assert metrics["renyi_order"] == float(best)
+    assert metrics["epsilon_spent"] == float(spent.to_json()[best])
+    assert metrics["percent_of_block_spent"] == pytest.approx(100 * shares[best], abs=1e-6)
+    assert f"Epsilon at order {best} left of each block, before and after this run" in seen.lines
+    assert ["order 2", *(spent.to_json()["2"], spent.to_json()["2"], "0", "0")] in seen.rows
+
+
+def test_a_release_is_done_even_if_blocks_cannot_be_read(world, capsys, monkeypatch):
+    """A report is not worth a failure."""
+    world.allocate()
+
+    def unreadable(self, name):
+        raise LedgerError(Reason.LEDGER_BUSY, "the ledger is busy")
+
+    monkeypatch.setattr(SqliteLedger, "stream", unreadable)
+    seen, metrics = end(world)
+    assert seen.facts["given back"] == "epsilon 0.4"
+    assert metrics == {"claims": 1, "denied": 0}
+    assert "does not say what is left of the blocks: the ledger is busy" in capsys.readouterr().out
+    assert world.epsilons("tuesday") == ("0", "0")

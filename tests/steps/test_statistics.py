@@ -16,6 +16,7 @@ from privatekube_kfp.ledger.streams import Semantic, StreamSpec
 from privatekube_kfp.steps.claims import consume, release
 from privatekube_kfp.steps.data import download
 from privatekube_kfp.steps.statistics import dp_statistic, show_statistic
+from tests.steps.pages_seen import Page
 
 DAY = 86_400_000_000
 SECRET = "xyzzy"
@@ -91,9 +92,27 @@ def test_it_is_computed_paid_for_and_shown(reviews, capsys):
     assert abs(found["value"] - 260) < 100
     metrics, page = reviews.show(reviews.spend(claim), result)
     assert metrics == {"value": found["value"], "error95": found["error95"]}
-    assert f"**{found['value']}**" in page
-    assert "* spent: epsilon 0.5, of claim `run-1.claim`, step `all`" in page
+    seen = Page(page)
+    assert seen.title == "Reviews total"
+    assert f"{found['value']}" in seen.lines
+    assert "Error by noise: ± 6, in 95 of 100 runs." in seen.lines
+    assert seen.facts["spent"] == "epsilon 0.5"
+    assert seen.facts["of claim"] == "run-1.claim"
     assert "260" not in capsys.readouterr().out
+
+
+def test_a_table_says_how_far_off_all_of_it_is(reviews):
+    """What holds of each value in 95 of 100 runs holds of eleven at once in 57."""
+    categories = ["books", *(f"none-{n}" for n in range(10))]
+    claim = reviews.claim(epsilon="0.1")
+    result = reviews.compute(claim, "reviews_per_category", categories=categories)
+    found = json.loads(Path(result.path).read_text())
+    assert (found["error95"], found["error95Each"]) == (54, 30)
+    metrics, page = reviews.show(reviews.spend(claim), result)
+    assert (metrics["error95"], metrics["error95_each"]) == (54, 30)
+    assert set(categories) <= set(metrics)
+    said = "Error by noise: ± 54 on all 11 values at once, in 95 of 100 runs (± 30 on each one"
+    assert any(line.startswith(said) for line in Page(page).lines)
 
 
 @pytest.mark.parametrize("delta", ["0", "1e-8"])
@@ -162,7 +181,8 @@ def test_nothing_is_shown_that_is_not_paid_for(reviews, fails):
     data = reviews.data(claim)
     result = reviews.compute(claim, data=data, plan_step="one")
     why = fails(reviews.show, claim, result)
-    assert "nothing leaves before Consume has succeeded (NotConsumed)" in why
+    assert why.startswith("NotConsumed: ")
+    assert "nothing leaves before Consume has succeeded" in why
     other = reviews.spend(claim, plan_step="two")
     assert "has not consumed its step 'one'" in fails(reviews.show, other, result)
     reviews.show(reviews.spend(claim, plan_step="one"), result)
@@ -179,10 +199,10 @@ def test_a_step_that_is_consumed_pays_for_nothing_more(reviews, fails):
     data = reviews.data(claim)
     reviews.spend(claim, plan_step="one")
     why = fails(reviews.compute, claim, data=data, plan_step="one")
-    assert "a second result for one price (AlreadyConsumed)" in why
+    assert "a second result for one price" in why
     reviews.spend(claim, plan_step="two")
     why = fails(reviews.compute, claim, data=data, plan_step="two")
-    assert "only while it is Allocated (NotAllocated)" in why
+    assert "only while it is Allocated" in why
 
 
 def test_what_makes_no_sense_ends_in_a_sentence_and_costs_nothing(reviews, fails):
@@ -193,7 +213,7 @@ def test_what_makes_no_sense_ends_in_a_sentence_and_costs_nothing(reviews, fails
         return fails(reviews.compute, claim, statistic, data, **said)
 
     assert "unknown statistic 'median'" in why("median")
-    assert "has no step 'train'; it has all (UnknownStep)" in why(plan_step="train")
+    assert "has no step 'train'; it has all" in why(plan_step="train")
     assert "bounds are two numbers" in why("rating_mean", bounds=[1])
     assert "bounds are two numbers" in why("rating_mean", bounds="15")
     assert "whole numbers" in why("rating_mean", bounds=[1, 4.5])
@@ -224,7 +244,7 @@ def test_a_full_disk_is_said_in_a_sentence_and_costs_nothing(reviews, fails):
     partial = Path(f"{reviews.world.artifact('result').path}.partial")
     partial.symlink_to("/dev/full")
     why = fails(reviews.compute, claim, data=data)
-    assert why.endswith("cannot be written: No space left on device (DataUnwritable)")
+    assert why.endswith("cannot be written: No space left on device")
     assert reviews.world.ledger.block("day-1").budget.consumed.is_zero
     partial.unlink()
     reviews.compute(claim, data=data)

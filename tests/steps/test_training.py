@@ -403,7 +403,7 @@ def test_no_space_for_an_evaluation_or_a_report(shop, world, fails):
     model, _ = shop.train(claim, examples, looks=0)
     partial = Path(f"{world.artifact('evaluation').path}.partial")
     partial.symlink_to("/dev/full")
-    full = "cannot be written: No space left on device (DataUnwritable)"
+    full = "cannot be written: No space left on device"
     assert fails(shop.evaluate, claim, examples, model).endswith(full)
     assert world.ledger.block("part-0").budget.consumed.is_zero
     partial.unlink()

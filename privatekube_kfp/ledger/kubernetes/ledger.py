@@ -304,16 +304,37 @@ class KubernetesLedger(Ledger):
         return claim_of(obj, spec.accounting, with_unread=True)
 
     def claims(self, stream: str | None = None) -> Sequence[Claim]:
+        return [claim for _, claim in self._claims_in(self.namespace, stream)]
+
+    def claims_everywhere(self, stream: str | None = None) -> Sequence[tuple[str, Claim]]:
+        """The claims of all namespaces, each with its own."""
+        return self._claims_in(None, stream)
+
+    def at(self, namespace: str) -> KubernetesLedger:
+        """The same cluster, with the claims of another namespace."""
+        return KubernetesLedger(
+            self._api,
+            namespace,
+            answer_within=self._answer_within,
+            clock=self._clock,
+            sleep=self._sleep,
+            monotonic=self._monotonic,
+        )
+
+    def _claims_in(self, namespace: str | None, stream: str | None) -> list[tuple[str, Claim]]:
         if stream is not None:
             self._stream_object(stream)
         specs = self._specs()
-        objects, _ = self._api.list_all(CLAIMS, self.namespace)
+        objects, _ = self._api.list_all(CLAIMS, namespace)
         claims = [
-            claim_of(obj, specs[stream_of(obj)].accounting, with_unread=True)
+            (
+                str(obj["metadata"]["namespace"]),
+                claim_of(obj, specs[stream_of(obj)].accounting, with_unread=True),
+            )
             for obj in objects
             if stream_of(obj) in (specs if stream is None else [stream])
         ]
-        return sorted(claims, key=lambda claim: (claim.created, claim.name))
+        return sorted(claims, key=lambda found: (found[1].created, found[0], found[1].name))
 
     def tend(self) -> None:
         """Nothing: the scheduler does."""

@@ -51,6 +51,8 @@ SPEC_CHANGED = "its spec was changed; what it said when it was first read counts
 
 MAX_BOUND = 10_000
 _MAX_NAMES = 300_000
+_MANY_BLOCKS = 100
+"""From how many on the names of blocks are not repeated within a claim."""
 _SEMANTICS = {Semantic.EVENT: "Event", Semantic.USER: "User", Semantic.USER_TIME: "UserTime"}
 _POLICIES = {
     "dpf": "DPF",
@@ -350,10 +352,36 @@ def _parse_budget(accounting: Accounting, said: tuple[tuple[str, str], ...]) -> 
     return accounting.parse(dict(said))
 
 
-def amounts_of(accounting: Accounting, said: Iterable[Mapping[str, Any]]) -> PerBlock:
+def amounts_of(
+    accounting: Accounting, said: Iterable[Mapping[str, Any]], requests: Iterable[Request] = ()
+) -> PerBlock:
+    """Reads back what `amounts_object` wrote."""
+    asked = {request.id: request.blocks for request in requests}
     return PerBlock(
-        tuple((budget_of(accounting, group["budget"]), tuple(group["blocks"])) for group in said)
+        tuple(
+            (
+                budget_of(accounting, group["budget"]),
+                tuple(group["blocks"] if "blocks" in group else asked[group["blocksOf"]]),
+            )
+            for group in said
+        )
     )
+
+
+def amounts_object(amounts: PerBlock, requests: Iterable[Request]) -> list[dict[str, object]]:
+    """Amounts on the wire. The id of an allocate stands for all its blocks if they are many.
+
+    Their names are in its receipt. If every request and every sum had 10,000 names of its own, a
+    claim would be larger than an object can be.
+    """
+    named = {r.blocks: r.id for r in requests if len(r.blocks) > _MANY_BLOCKS}
+    return [
+        {
+            **({"blocksOf": named[names]} if names in named else {"blocks": list(names)}),
+            "budget": budget.to_json(),
+        }
+        for budget, names in amounts.groups
+    ]
 
 
 # Requests
@@ -496,7 +524,7 @@ def claim_of(
             raise Invalid(
                 Reason.UNREADABLE, f"a response to {response['id']!r}, which was never received"
             )
-        claim.responses[request.id] = response_of(response, request, accounting)
+        claim.responses[request.id] = response_of(response, request, accounting, claim.requests)
     claim.held()  # refuses responses that cannot follow from each other
     if with_unread:
         for item in unread(obj):
@@ -560,7 +588,7 @@ def receipt_of(request: Request, said: str) -> Object:
     return receipt
 
 
-def response_object(response: Response, request: Request) -> Object:
+def response_object(response: Response, request: Request, requests: Iterable[Request]) -> Object:
     """An answer on the wire; what an allocate was granted is what its receipt says."""
     said: Object = {
         "id": response.request,
@@ -570,17 +598,19 @@ def response_object(response: Response, request: Request) -> Object:
         "time": format_time(response.at),
     }
     if response.amounts.groups and request.kind is not Kind.ALLOCATE:
-        said["amounts"] = response.amounts.to_json()
+        said["amounts"] = amounts_object(response.amounts, requests)
     return said
 
 
 @_refusing_nonsense
-def response_of(said: Mapping[str, Any], request: Request, accounting: Accounting) -> Response:
+def response_of(
+    said: Mapping[str, Any], request: Request, accounting: Accounting, requests: Iterable[Request]
+) -> Response:
     done = {"Done": True, "Denied": False}[said["state"]]
     if request.kind is Kind.ALLOCATE:
         amounts = request.demand() if done else NOTHING
     else:
-        amounts = amounts_of(accounting, said.get("amounts", ()))
+        amounts = amounts_of(accounting, said.get("amounts", ()), requests)
     return Response(
         said["id"], done, Reason(said["reason"]), said["message"], parse_time(said["time"]), amounts
     )
@@ -649,7 +679,7 @@ def claim_status(
         "blocks": len(bound),
         "receipts": [receipt_of(request, digests[request.id]) for request in claim.requests],
         "responses": [
-            response_object(claim.responses[request.id], request)
+            response_object(claim.responses[request.id], request, claim.requests)
             for request in claim.requests
             if request.id in claim.responses
         ],
@@ -660,7 +690,7 @@ def claim_status(
     for name, kind in _SUMS.items():
         total = claim.total(kind)
         if total.groups:
-            status[name] = total.to_json()
+            status[name] = amounts_object(total, claim.requests)
     return status
 
 

@@ -128,8 +128,6 @@ class Cluster:
     def apply(self, manifest: Manifest) -> list[str]:
         """Apply a file, a folder, a kustomization, YAML text or objects.
 
-        The server checks them; kubectl does not, since it would stop at rules for newer servers.
-
         Returns:
             What was applied, as kubectl names it (`kind.group/name`), once the server serves the
             custom resources defined in it.
@@ -143,9 +141,7 @@ class Cluster:
             objects = [manifest] if isinstance(manifest, Mapping) else list(manifest)
             listed = {"apiVersion": "v1", "kind": "List", "items": objects}
             what, text = ["-f", "-"], json.dumps(listed)
-        applied = self._checked(
-            "apply", "--validate=false", *what, "-o", "name", input=text
-        ).split()
+        applied = self._checked("apply", *what, "-o", "name", input=text).split()
         defined = [name for name in applied if name.startswith("customresourcedefinition.")]
         if defined:
             self._checked("wait", "--for=condition=Established", "--timeout=150s", *defined)

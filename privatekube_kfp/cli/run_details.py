@@ -1,0 +1,137 @@
+"""What Kubeflow's API says of the tasks of a run, and why one has failed.
+
+Its answer lists every node of the run's Workflow: tasks, their drivers and pods, groups of tasks.
+Errors are empty in it, so the reason is read where it was written: in the log of the task's pod.
+Where that cannot be had, whoever asks is told how to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from privatekube_kfp.local.logs import OwnLines
+from privatekube_kfp.local.pipeline import CompiledPipeline
+from privatekube_kfp.steps.log_lines import error_in
+
+LINES = 10
+_SECONDS = 30
+_DRIVER = "-driver"
+_SHOWN = ("RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELED", "CACHED")
+_TEMPLATES = ("system-container-impl", "retry-system-container-impl")
+_NODE = re.compile(r"(?P<workflow>.+)-(?P<number>\d+)")
+_MARK = "Error: "
+_LAUNCHERS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|time=\S+ level=")
+"""How lines begin that Kubeflow's launcher and Argo write into a task's log."""
+_DEFAULT_NAMESPACE = "kubeflow"
+
+
+@dataclass(frozen=True)
+class FailedTask:
+    """A task that failed: its name, and if they are known its pod and the lines of its log."""
+
+    name: str
+    pod: str = ""
+    log: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str:
+        """The sentence in which a step of ours ends; of others', the last that they print."""
+        ends = [n for n, line in enumerate(self.log, start=1) if line.startswith(_MARK)]
+        if ends:
+            return error_in(self.log[: ends[-1]]) or ""
+        return self.log[-1].strip() if self.log else ""
+
+    def command(self, namespace: str | None) -> str:
+        """How to see the log."""
+        where = f"kubectl logs -n {namespace or _DEFAULT_NAMESPACE}"
+        if not self.pod:
+            return f"{where} -l workflows.argoproj.io/completed=true -c main --prefix"
+        return f"{where} {self.pod} -c main"
+
+    def to_json(self, namespace: str | None) -> dict[str, object]:
+        return {
+            "task": self.name,
+            "pod": self.pod or None,
+            "reason": self.why or None,
+            "logs": self.command(namespace),
+        }
+
+
+def states(compiled: CompiledPipeline, run: Any) -> dict[str, str]:
+    """The state of each task that has begun, by its name; groups and drivers left out."""
+    names = set(_tasks(compiled.spec))
+    return {
+        str(detail.display_name): str(detail.state)
+        for detail in _details(run)
+        if detail.display_name in names and detail.state in _SHOWN
+    }
+
+
+def failed_tasks(client: Any, compiled: CompiledPipeline, run: Any) -> list[FailedTask]:
+    """The tasks that failed, in the order in which they ended, with the ends of their logs."""
+    names = set(_tasks(compiled.spec))
+    failed = [detail for detail in _details(run) if detail.state in ("FAILED", "ERROR")]
+    failed.sort(key=lambda detail: str(detail.end_time or ""))
+    found = []
+    for detail in failed:
+        name = str(detail.display_name)
+        if name in names:
+            found.append(_with_log(client, run, name, detail))
+        elif name.endswith(_DRIVER) and name.removesuffix(_DRIVER) in names:
+            found.append(FailedTask(f"{name.removesuffix(_DRIVER)} (before it began)"))
+    return found
+
+
+def _with_log(client: Any, run: Any, name: str, detail: Any) -> FailedTask:
+    """A task's children are the nodes of its pods: one an attempt, the last is the last."""
+    pod = ""
+    for child in reversed(detail.child_tasks or ()):
+        node = _NODE.fullmatch(str(child.pod_name or ""))
+        if node is None:
+            continue
+        pods = [f"{node['workflow']}-{template}-{node['number']}" for template in _TEMPLATES]
+        pods.append(str(child.pod_name))
+        pod = pod or pods[0]
+        for candidate in pods:
+            if lines := _log(client, str(run.run_id), candidate):
+                return FailedTask(name, candidate, lines)
+    return FailedTask(name, pod)
+
+
+def _log(client: Any, run: str, pod: str) -> tuple[str, ...]:
+    """The lines of a pod's log, as far as Kubeflow hands it out."""
+    with suppress(Exception):
+        answer = client._run_api.api_client.call_api(
+            f"/apis/v1alpha1/runs/{quote(run)}/nodes/{quote(pod)}/log",
+            "GET",
+            auth_settings=["Bearer"],
+            _preload_content=False,
+            _request_timeout=_SECONDS,
+        )
+        text = answer.data.decode("utf-8", "replace")
+        # An answer that begins well may still end in an error, as JSON.
+        if answer.status == 200 and '"error_message"' not in text:
+            own = OwnLines().among(text.splitlines())
+            return tuple(
+                line.rstrip() for line in own if line.strip() and not _LAUNCHERS.match(line)
+            )
+    return ()
+
+
+def _details(run: Any) -> list[Any]:
+    return list(getattr(run.run_details, "task_details", None) or ())
+
+
+def _tasks(spec: Mapping[str, Any]) -> Iterator[str]:
+    """The names of tasks that run a container."""
+    components = spec.get("components") or {}
+    for component in (spec["root"], *components.values()):
+        for name, task in ((component.get("dag") or {}).get("tasks") or {}).items():
+            reference = (task.get("componentRef") or {}).get("name")
+            if "executorLabel" in (components.get(reference) or {}):
+                yield str(name)
