@@ -103,6 +103,8 @@ def build(image: Image, say: Say) -> Path:
         _buildah(
             "push", "-q", "--disable-compression", image.tag, f"oci-archive:{partial}:{image.tag}"
         )
+        # Layers of older code go, or the cache would grow with every change.
+        _buildah("rmi", "--prune", "--force")
         for old in archives.glob(f"{name}-{'?' * 16}.tar"):
             old.unlink()
         partial.rename(archive)
