@@ -24,6 +24,7 @@ _DRIVER = "-driver"
 _SHOWN = ("RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELED", "CACHED")
 _TEMPLATES = ("system-container-impl", "retry-system-container-impl")
 _NODE = re.compile(r"(?P<workflow>.+)-(?P<number>\d+)")
+_ATTEMPT = re.compile(r"\(\d+\)$")
 _MARK = "Error: "
 _LAUNCHERS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|time=\S+ level=")
 """How lines begin that Kubeflow's launcher and Argo write into a task's log."""
@@ -88,19 +89,56 @@ def failed_tasks(client: Any, compiled: CompiledPipeline, run: Any) -> list[Fail
 
 
 def _with_log(client: Any, run: Any, name: str, detail: Any) -> FailedTask:
-    """A task's children are the nodes of its pods: one an attempt, the last is the last."""
+    """A task, with the log of the last of its pods that has one."""
+    nodes = _nodes_of_task(_details(run), name)
+    # Where Kubeflow's Argo retries nothing by itself, the children of a task are its pods.
+    nodes += [str(child.pod_name or "") for child in reversed(detail.child_tasks or ())]
     pod = ""
-    for child in reversed(detail.child_tasks or ()):
-        node = _NODE.fullmatch(str(child.pod_name or ""))
+    for id in nodes:
+        node = _NODE.fullmatch(id)
         if node is None:
             continue
         pods = [f"{node['workflow']}-{template}-{node['number']}" for template in _TEMPLATES]
-        pods.append(str(child.pod_name))
         pod = pod or pods[0]
-        for candidate in pods:
+        for candidate in (*pods, id):
             if lines := _log(client, str(run.run_id), candidate):
                 return FailedTask(name, candidate, lines)
     return FailedTask(name, pod)
+
+
+def _nodes_of_task(details: list[Any], task: str) -> list[str]:
+    """The nodes of a task's pods, the last attempt first.
+
+    The answer names the children of each node, but no node itself. Argo makes a node's id of its
+    path in the Workflow, so paths are tried from the root on, and those whose id is known are kept.
+    """
+    known = {str(child.pod_name) for detail in details for child in detail.child_tasks or ()}
+    workflows = {node["workflow"] for id in known if (node := _NODE.fullmatch(id))}
+    if len(workflows) != 1:
+        return []
+    (workflow,) = workflows
+    names = {str(detail.display_name) for detail in details}
+    attempts = {match[0] for name in names if (match := _ATTEMPT.search(name))}
+    steps = {f".{name}" for name in names if not _ATTEMPT.search(name)}
+    paths, new = {workflow: workflow}, [workflow]
+    while new:
+        longer = [f"{path}{part}" for path in new for part in attempts | steps]
+        ids = {path: f"{workflow}-{_fnv1a(path)}" for path in longer if path not in paths}
+        found = {path: id for path, id in ids.items() if id in known}
+        paths |= found
+        new = list(found)
+    attempt = _ATTEMPT.pattern.removesuffix("$")
+    of_task = re.compile(rf".*\.{re.escape(task)}({attempt})?\.executor({attempt})?")
+    last_first = sorted((path for path in paths if of_task.fullmatch(path)), reverse=True)
+    return [paths[path] for path in last_first]
+
+
+def _fnv1a(text: str) -> int:
+    """The hash by which Argo names nodes: FNV-1a of 32 bits."""
+    total = 0x811C9DC5
+    for byte in text.encode():
+        total = (total ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return total
 
 
 def _log(client: Any, run: str, pod: str) -> tuple[str, ...]:

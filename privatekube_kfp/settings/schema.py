@@ -236,7 +236,9 @@ def settings_of(document: object, source: str) -> Settings:
 
 def _images(section: _Section) -> Images:
     read = Images(
-        registry=section.text("registry", _REGISTRY, "a registry such as ghcr.io/team/privatekube"),
+        registry=section.text(
+            "registry", _REGISTRY, "a registry such as registry.example.com/team/privatekube"
+        ),
         tag=section.text("tag", _TAG, "a tag"),
         each={name: _image(section.section(name)) for name in IMAGES if section.has(name)},
         pull_policy=section.choice("pullPolicy", ("Always", "IfNotPresent", "Never")),
@@ -253,7 +255,7 @@ def _image(section: _Section) -> Image:
     read = Image(
         tag=section.text("tag", _TAG, "a tag"),
         digest=section.text("digest", _DIGEST, "a digest: sha256: and 64 hexadecimal digits"),
-        image=section.text("image", _IMAGE, "an image such as ghcr.io/team/python:1"),
+        image=section.text("image", _IMAGE, "an image such as registry.example.com/team/python:1"),
     )
     section.refuse_others()
     if sum(map(bool, (read.tag, read.digest, read.image))) != 1:

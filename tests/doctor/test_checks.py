@@ -63,7 +63,7 @@ def test_a_lease_that_may_not_be_read():
     ("image", "parts"),
     [
         ("privatekube/python:1", ("", "privatekube/python", "1", "")),
-        ("ghcr.io/team/python", ("ghcr.io", "team/python", "", "")),
+        ("registry.example.com/team/python", ("registry.example.com", "team/python", "", "")),
         ("localhost:5000/python:1", ("localhost:5000", "python", "1", "")),
         ("host.example/a@sha256:00", ("host.example", "a", "", "sha256:00")),
         ("python", ("", "python", "", "")),

@@ -23,7 +23,7 @@ def pipeline(uri: str = ""):
 SETTINGS = """
 results: s3://nobody-can-reach/results
 serviceAccount: runner
-images: {registry: ghcr.io/team/pk}
+images: {registry: registry.example.com/team/pk}
 tasks: {secrets: [{name: store, env: {key: AWS_SECRET_ACCESS_KEY}}]}
 components: {consume: {resources: {limits: {memory: 2Gi}}}}
 """
@@ -44,7 +44,9 @@ def test_compile_writes_them_and_lint_reads_it(world: World) -> None:
     (world.folder / "privatekube.yaml").write_text(SETTINGS)
     spec, platform = compiled(world)
     executors = spec["deploymentSpec"]["executors"]
-    assert executors["exec-upload"]["container"]["image"].startswith("ghcr.io/team/pk/python:")
+    assert executors["exec-upload"]["container"]["image"].startswith(
+        "registry.example.com/team/pk/python:"
+    )
     variables = {one["name"]: one["value"] for one in executors["exec-upload"]["container"]["env"]}
     assert variables["PRIVATEKUBE_RESULTS"] == "s3://nobody-can-reach/results/trains"
     limits = executors["exec-consume"]["container"]["resources"]
@@ -114,7 +116,7 @@ def test_what_applies_is_shown(world: World) -> None:
     assert tasks["upload"]["secrets"][0]["name"] == "store"
     assert tasks["train"] == {"component": "train", "image": "python:3.11"}
     text = world.cli.ok("settings", "show").out
-    assert "ghcr.io/team/pk/python-torch" in text
+    assert "registry.example.com/team/pk/python-torch" in text
     assert "dp_train_keras" in text
 
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from privatekube_kfp.steps.log_lines import error_lines
+from tests.kubeflow.recordings import FOLDER as RECORDED
 from tests.local.world import World
 
 PIPELINE = """
@@ -243,6 +244,20 @@ def test_a_failed_run_says_which_task_and_why(
     ]
 
 
+def test_the_pod_is_found_in_what_a_real_kubeflow_answers(world: World, kubeflow: Kubeflow) -> None:
+    """Recorded of a run of `visits` whose budget was denied."""
+    kubeflow.states = ["FAILED"]
+    kubeflow.nodes = json.loads((RECORDED / "denied_run.json").read_text())["task_details"]
+    pod = "visits-sdhlb-system-container-impl-3107933053"
+    result = wait_for(world, kubeflow)
+    assert f"    see it with kubectl logs -n kubeflow {pod} -c main" in result.err.splitlines()
+    kubeflow.logs[pod] = LOG.replace("{error}", "Error: ExceedsCapacity: too much")
+    result = wait_for(world, kubeflow)
+    assert result.err.splitlines()[-1] == (
+        "privatekube: run run-1 ended FAILED: allocate failed: ExceedsCapacity: too much"
+    )
+
+
 def test_a_log_that_cannot_be_had_is_told_of(
     world: World, kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +288,7 @@ endpoint: {url}
 namespace: team-a
 serviceAccount: of-the-site
 pipelineRoot: s3://site/root
-images: {{registry: ghcr.io/team/pk}}
+images: {{registry: registry.example.com/team/pk}}
 tasks:
   secrets: [{{name: store, env: {{key: AWS_SECRET_ACCESS_KEY}}}}]
 """
@@ -290,7 +305,9 @@ def test_site_settings_go_with_it(world: World, kubeflow: Kubeflow) -> None:
     assert second["runtime_config"]["pipeline_root"] == "s3://m"
     said = first["pipeline_spec"]
     executors = said["pipeline_spec"]["deploymentSpec"]["executors"]
-    assert executors["exec-allocate"]["container"]["image"].startswith("ghcr.io/team/pk/python:")
+    assert executors["exec-allocate"]["container"]["image"].startswith(
+        "registry.example.com/team/pk/python:"
+    )
     assert executors["exec-tick"]["container"]["image"] == "python:3.11"
     kubernetes = said["platform_spec"]["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     assert kubernetes["exec-consume"]["secretAsEnv"][0]["secretName"] == "store"

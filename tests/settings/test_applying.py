@@ -210,7 +210,10 @@ VERSION = IMAGE.rpartition(":")[2]
     ("images", "ours"),
     [
         ("{}", IMAGE),
-        ("{registry: ghcr.io/team/pk}", f"ghcr.io/team/pk/python:{VERSION}"),
+        (
+            "{registry: registry.example.com/team/pk}",
+            f"registry.example.com/team/pk/python:{VERSION}",
+        ),
         ("{registry: 'localhost:5000', tag: '2'}", "localhost:5000/python:2"),
         ("{tag: '2', python: {tag: '3'}}", "privatekube/python:3"),
         (

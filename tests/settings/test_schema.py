@@ -49,9 +49,9 @@ def test_every_key() -> None:
         pipelineRoot: s3://artifacts/kubeflow
         results: s3://results
         images:
-          registry: ghcr.io/team/privatekube
+          registry: registry.example.com/team/privatekube
           tag: "1.2"
-          keras: {image: "ghcr.io/team/tf:3"}
+          keras: {image: "registry.example.com/team/tf:3"}
           python: {digest: "sha256:%s"}
           pullPolicy: IfNotPresent
           pullSecrets: [registry]
