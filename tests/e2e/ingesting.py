@@ -43,7 +43,7 @@ def spend(stream: str, uri: str, last_blocks: int = 2):
 def both(stream: str, sources: list, to: str, until: str, uri: str):
     new = ingest(stream=stream, sources=sources, to=to, start="2018-01-01", until=until)
     with privacy_budget(
-        stream=stream, epsilon="0.1", block_names=new.outputs["blocks"], timeout="0s"
+        stream=stream, epsilon="0.1", last_blocks=new.outputs["block_count"], timeout="0s"
     ) as budget:
         model = total(data=budget.download().outputs["data"])
         budget.consume(after=[model])

@@ -29,12 +29,17 @@ def run(shop, name, **arguments):
     return ended
 
 
+def published_by(ended):
+    """The model that a run on this machine has let out."""
+    return Path(ended.document["folder"]) / "published" / "model"
+
+
 @pytest.mark.parametrize("name", [*MODELS, *KERAS])
 def test_each(on_a_file, tmp_path, name):
     shop = open_shop(on_a_file, tmp_path, ROWS, Semantic.EVENT)
     ended = run(shop, name)
     assert 0 <= ended.document["metrics"]["show-model"]["accuracy"] <= 1
-    published = load_model(tmp_path / "published" / name)
+    published = load_model(published_by(ended))
     row = published.about.architecture
     assert f"{row.task}_{row.kind}" == name.removesuffix("_keras")
     assert ("TensorFlow" in published.trainer) == (name in KERAS)
@@ -45,7 +50,7 @@ def test_each(on_a_file, tmp_path, name):
     assert published.spent[-1] == published.planned
     training, _ = mechanism_from_json(published.planned).basic_price()
     assert training <= (0.9 if name in KERAS else 0.8) * 20 * 10**12
-    (report,) = (a for a in ended.document["artifacts"] if a["type"] == "system.HTML")
+    (report,) = (a for a in ended.document["artifacts"] if a["name"] == "model_report")
     assert "Privacy" in Path(report["path"]).read_text()
 
 
@@ -53,14 +58,14 @@ def test_each(on_a_file, tmp_path, name):
 def test_users(on_a_file, tmp_path, semantic):
     """So many that there are groups of users."""
     shop = open_shop(on_a_file, tmp_path, 12_345, semantic)
-    run(shop, "product_linear", stream=semantic.value, epsilon="90", units=5_000)
-    assert load_model(tmp_path / "published" / "product_linear").about.semantic == semantic
+    ended = run(shop, "product_linear", stream=semantic.value, epsilon="90", units=5_000)
+    assert load_model(published_by(ended)).about.semantic == semantic
 
 
 def test_a_vocabulary_of_the_data(on_a_file, tmp_path):
     shop = open_shop(on_a_file, tmp_path, ROWS, Semantic.EVENT)
-    run(shop, "sentiment_linear", vocabulary="private")
-    published = load_model(tmp_path / "published" / "sentiment_linear")
+    ended = run(shop, "sentiment_linear", vocabulary="private")
+    published = load_model(published_by(ended))
     assert len(published.vocabulary) == 5000
     assert len(published.spent) == 2
 

@@ -1,5 +1,6 @@
 """What Kubeflow could do to a budget: cache, retry, repeat, nest. The ledger is right in each."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -69,7 +70,8 @@ def test_a_run_that_is_all_from_the_cache_lets_nothing_out(on_a_file):
     place.out.unlink()
     second = run_bare(place, pipeline)
     assert second.returncode == 0
-    assert "Executing task" not in second.stdout
+    ran = re.findall(r"Executing task \S*'(\S+?)'", second.stdout)
+    assert ran in ([], ["release"]), "giving back is safe at any time; nothing else runs"
     assert not place.out.exists()
     assert place.epsilons("monday") == ("0", "0.1")
 
