@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from privatekube_kfp.steps.log_lines import error_lines
-from tests.kubeflow.recordings import FOLDER as RECORDED
 from tests.local.world import World
 
 PIPELINE = """
@@ -247,7 +247,9 @@ def test_a_failed_run_says_which_task_and_why(
 def test_the_pod_is_found_in_what_a_real_kubeflow_answers(world: World, kubeflow: Kubeflow) -> None:
     """Recorded of a run of `visits` whose budget was denied."""
     kubeflow.states = ["FAILED"]
-    kubeflow.nodes = json.loads((RECORDED / "denied_run.json").read_text())["task_details"]
+    kubeflow.nodes = json.loads(Path(__file__).with_name("denied_run.json").read_text())[
+        "task_details"
+    ]
     pod = "visits-sdhlb-system-container-impl-3107933053"
     result = wait_for(world, kubeflow)
     assert f"    see it with kubectl logs -n kubeflow {pod} -c main" in result.err.splitlines()
