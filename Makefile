@@ -37,11 +37,11 @@ test: lint control-plane keras ## All that check does, then every test
 	@$(MAKE) --no-print-directory node-where-it-can
 
 test-node: $(STAMP) ## Run components and the scheduler in real pods; needs root on Linux
-	$(call step,Pods on a node of our own, from images built of our Dockerfiles: some minutes)
+	$(call step,Components and the scheduler in real pods: some minutes)
 	@$(PY) -m pytest -q -m "node and not images"
 
 test-images: $(STAMP) ## The same for the images with PyTorch and TensorFlow: 8 GB, once
-	$(call step,Training in pods: minutes to build the images, the first time)
+	$(call step,Training in real pods: the first time minutes to build the images)
 	@$(PY) -m pytest -q -m images
 
 # The last lines of `make test` say what was left out, if anything was; in CI nothing may be.
