@@ -148,12 +148,25 @@ class Cluster:
         return applied
 
     def token(self, namespace: str, service_account: str, *, seconds: int = 3600) -> str:
-        """A token of a service account that exists; the server gives none under 600 seconds."""
+        """A token of a service account; the server gives none under 600 seconds.
+
+        That of a namespace's `default` is waited for: a controller makes it a moment later.
+        """
         api = kubernetes.client.CoreV1Api(self.admin)
         spec = kubernetes.client.V1TokenRequestSpec(audiences=[], expiration_seconds=seconds)
         request = kubernetes.client.AuthenticationV1TokenRequest(spec=spec)
-        answer = api.create_namespaced_service_account_token(service_account, namespace, request)
-        return str(answer.status.token)
+        deadline = time.monotonic() + _READY_SECONDS
+        while True:
+            try:
+                answer = api.create_namespaced_service_account_token(
+                    service_account, namespace, request
+                )
+                return str(answer.status.token)
+            except kubernetes.client.ApiException as error:
+                missing = error.status == 404 and service_account == "default"
+                if not missing or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def kubeconfig_for(self, token: str, *, namespace: str = "default") -> Path:
         """The path of a kubeconfig whose user is the token's owner."""
