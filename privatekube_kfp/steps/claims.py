@@ -71,18 +71,19 @@ def allocate(
 ) -> int:
     """Make or resume the run's claim, and wait for its budget; how many blocks it is bound to."""
     name = name_of_claim(run_id, claim_name)
-    wanted = _plan(epsilon, delta, plan)
-    selection = Selection(
-        names=tuple(block_names),
-        start=parse_time(start, "start") if start else None,
-        end=parse_time(end, "end") if end else None,
-        users=None if users == (-1, -1) else users,
-        last=_count("last_blocks", last_blocks),
-        at_least=min_blocks,
-        at_most=_count("max_blocks", max_blocks),
-    )
-    lasting = None if timeout == "none" else parse_duration(timeout, "timeout")
-    prove_writable(results, run_id)
+    with _reported(None, name, report, "No budget was asked for"):
+        wanted = _plan(epsilon, delta, plan)
+        selection = Selection(
+            names=tuple(block_names),
+            start=parse_time(start, "start") if start else None,
+            end=parse_time(end, "end") if end else None,
+            users=None if users == (-1, -1) else users,
+            last=_count("last_blocks", last_blocks),
+            at_least=min_blocks,
+            at_most=_count("max_blocks", max_blocks),
+        )
+        lasting = None if timeout == "none" else parse_duration(timeout, "timeout")
+        prove_writable(results, run_id)
     with ledger_of_run() as ledger, _reported(ledger, name, report, "Budget denied"):
         live_with_run(ledger)
         _refuse_if_denied_before(ledger, name)
@@ -269,7 +270,7 @@ def _count(name: str, count: int) -> int | None:
 
 
 @contextmanager
-def _reported(ledger: Ledger, name: str, report: Artifact, title: str) -> Iterator[None]:
+def _reported(ledger: Ledger | None, name: str, report: Artifact, title: str) -> Iterator[None]:
     """Write why it failed into the report too, as far as that can be done."""
     try:
         yield
@@ -277,8 +278,9 @@ def _reported(ledger: Ledger, name: str, report: Artifact, title: str) -> Iterat
         claim: Claim | None = None
         streams: dict[str, StreamFacts] = {}
         with suppress(PrivateKubeError):
-            claim = ledger.claim(name)
-            streams = _facts(ledger, [claim])
+            if ledger is not None:
+                claim = ledger.claim(name)
+                streams = _facts(ledger, [claim])
         with suppress(OSError):
             stream = streams.get(claim.stream) if claim is not None else None
             write_page(report, report_on_failure(title, error, claim, stream))

@@ -9,6 +9,7 @@ import pytest
 from privatekube_kfp.steps.claims import consume
 from privatekube_kfp.steps.data import upload
 from privatekube_kfp.steps.results import place_of_result
+from tests.steps.pages_seen import Page
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 
@@ -28,6 +29,10 @@ def refused(world, fails, **asked):
     said = fails(world.allocate, **asked)
     assert "no budget was asked for" in said
     assert list(world.ledger.claims()) == [], "no budget is touched"
+    seen = Page(Path(world.artifact("report").path).read_text())
+    reason, _, sentence = said.partition(": ")
+    assert (seen.title, reason in seen.lines) == ("No budget was asked for", True)
+    assert sentence in seen.lines
     return said
 
 
