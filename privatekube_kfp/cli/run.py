@@ -115,7 +115,14 @@ def run(
             " streams and blocks with --data, or name a ledger with --ledger."
         )
     order = Order(
-        compiled, given, place, address, source, declarations, _environment(settings, compiled.name)
+        compiled,
+        given,
+        place,
+        address,
+        source,
+        declarations,
+        _environment(settings, compiled.name),
+        settings.images,
     )
     with in_a_sentence(), Progress(verbose=verbose) as progress:
         ending = run_pipeline(order, progress)

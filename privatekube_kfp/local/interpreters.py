@@ -9,27 +9,45 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from privatekube_kfp.local.errors import PipelineError
+from privatekube_kfp.settings.applying import own_image
+from privatekube_kfp.settings.schema import Images
 
 KERAS_PYTHON_VARIABLE = "PRIVATEKUBE_KERAS_PYTHON"
 """Names the Python that has TensorFlow Privacy, where it is not the one that `make keras` makes."""
-_KERAS = "privatekube/keras"
-_TORCH = "privatekube/python-torch"
 
 
-def python_of(image: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The Python that runs tasks of this image, wherever the image was pushed to."""
-    if _is(_TORCH, image) and find_spec("torch") is None:
+def pythons_of(
+    containers: Mapping[str, Mapping[str, Any]],
+    images: Images,
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """The Python that runs tasks of each executor, by its label.
+
+    It refuses a pipeline before any of it runs if one of its tasks could not.
+    """
+    return {
+        label: python_of(
+            str(container.get("image", "")), own_image(label, container, images), environment
+        )
+        for label, container in containers.items()
+    }
+
+
+def python_of(image: str, ours: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """The Python that runs tasks of an image, which may be one of ours: `keras` and so on."""
+    if ours == "python-torch" and find_spec("torch") is None:
         raise PipelineError(
             "TorchMissing",
             f"tasks of image {image} need PyTorch, which {sys.executable} does not have; install it"
             " with pip install 'privatekube-kfp[training]', for BERT 'privatekube-kfp[bert]'",
         )
-    if not _is(_KERAS, image):
+    if ours != "keras":
         return sys.executable
     named = environment.get(KERAS_PYTHON_VARIABLE)
     python = Path(named or Path(sys.prefix).parent / ".venv-keras" / "bin" / "python").absolute()
@@ -41,16 +59,3 @@ def python_of(image: str, environment: Mapping[str, str] = os.environ) -> str:
             f" make it with `make keras`, or name a Python that has it in {KERAS_PYTHON_VARIABLE}",
         )
     return str(python)
-
-
-def check_interpreters(images: Iterable[str]) -> None:
-    """Refuse a pipeline before any of it runs if one of its tasks could not."""
-    for image in images:
-        python_of(image)
-
-
-def _is(name: str, image: str) -> bool:
-    """Whether an image is this one of ours, from whatever registry and of whatever version."""
-    folder, slash, last = image.partition("@")[0].rpartition("/")
-    untagged = f"{folder}{slash}{last.partition(':')[0]}"
-    return untagged == name or untagged.endswith(f"/{name}")

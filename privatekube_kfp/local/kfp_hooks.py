@@ -42,7 +42,6 @@ from kfp.local.orchestrator import orchestrator_utils, task_executor, task_spec_
 
 from privatekube_kfp.data.places import RESULTS_VARIABLE
 from privatekube_kfp.local.folder import RunFolder, file_name
-from privatekube_kfp.local.interpreters import python_of
 from privatekube_kfp.local.journal import Journal, OutputGone, Outputs
 from privatekube_kfp.roles import ROLE_VARIABLE, Role, roles_in_source
 
@@ -66,8 +65,9 @@ class _Execution:
 class Hooks:
     """The hooks of one run."""
 
-    def __init__(self, folder: RunFolder, emit: Emit) -> None:
+    def __init__(self, folder: RunFolder, pythons: Mapping[str, str], emit: Emit) -> None:
         self._folder = folder
+        self._pythons = pythons
         self._journal = Journal(folder.done)
         self._emit = emit
         self._execute = task_executor.execute_single_task
@@ -136,7 +136,7 @@ class Hooks:
             if known is not None:
                 self._tell("cached", task, **_described(component, known))
                 return known, status.Status.SUCCESS
-        task.python = python_of(executor.container.image)
+        task.python = self._pythons[component.executor_label]
         self._tell("started", task)
         outputs, result = self._execute(**{**given, "unique_pipeline_id": self._folder.run})
         if result is not status.Status.SUCCESS:

@@ -111,18 +111,14 @@ class CompiledPipeline:
     @property
     def asks_for_budget(self) -> bool:
         """Whether a task of it is an Allocate of ours."""
-        commands = (container.get("command", ()) for container in self._containers)
+        commands = (container.get("command", ()) for container in self.containers.values())
         return any(Role.ALLOCATE in roles_in_source(command) for command in commands)
 
     @property
-    def images(self) -> set[str]:
-        """What its tasks run in."""
-        return {str(container.get("image", "")) for container in self._containers}
-
-    @property
-    def _containers(self) -> list[Mapping[str, Any]]:
-        executors = self.spec["deploymentSpec"].get("executors", {}).values()
-        return [each.get("container", {}) for each in executors]
+    def containers(self) -> dict[str, Mapping[str, Any]]:
+        """What each of its executors runs, by its label."""
+        executors = self.spec["deploymentSpec"].get("executors", {})
+        return {label: each.get("container", {}) for label, each in executors.items()}
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:

@@ -26,11 +26,12 @@ from privatekube_kfp.ledger.opening import LEDGER_VARIABLE, open_ledger
 from privatekube_kfp.local.budget import give_back, is_hopeless
 from privatekube_kfp.local.errors import PipelineError
 from privatekube_kfp.local.folder import Record, RunFolder, State, now
-from privatekube_kfp.local.interpreters import check_interpreters
+from privatekube_kfp.local.interpreters import pythons_of
 from privatekube_kfp.local.lease import kept_alive
 from privatekube_kfp.local.logs import last_lines
 from privatekube_kfp.local.pipeline import CompiledPipeline
 from privatekube_kfp.local.processes import Signals, end_group
+from privatekube_kfp.settings.schema import Images
 from privatekube_kfp.steps.claims import claims_of_run
 from privatekube_kfp.steps.log_lines import error_in
 
@@ -54,6 +55,8 @@ class Order:
     ledger_source: str = "--ledger"
     declarations: Declarations | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    images: Images = field(default_factory=Images)
+    """What site settings call our images, in a pipeline that was compiled with them."""
 
 
 @dataclass
@@ -98,7 +101,7 @@ class Watcher(Protocol):
 
 def run_pipeline(order: Order, watcher: Watcher) -> Ending:
     """Run a pipeline, or go on with a run that was cut short; returns when all of it has ended."""
-    check_interpreters(order.pipeline.images)
+    pythons = pythons_of(order.pipeline.containers, order.images)
     folder = order.folder
     folder.make()
     with folder.locked() as lock:
@@ -126,7 +129,7 @@ def run_pipeline(order: Order, watcher: Watcher) -> Ending:
                 with kept_alive(address, folder.run) as signs:
                     own = {**_results_of(folder), **order.environment}
                     environment = {**own, **os.environ, **signs, LEDGER_VARIABLE: address}
-                    problem = _supervise(order, environment, lock, tasks, signals)
+                    problem = _supervise(order, pythons, environment, lock, tasks, signals)
                 state = _state(problem, signals)
             except BaseException:
                 _conclude(folder, record, address, State.INTERRUPTED)
@@ -248,7 +251,12 @@ class _Tasks:
 
 
 def _supervise(
-    order: Order, environment: Mapping[str, str], lock: int, tasks: _Tasks, signals: Signals
+    order: Order,
+    pythons: Mapping[str, str],
+    environment: Mapping[str, str],
+    lock: int,
+    tasks: _Tasks,
+    signals: Signals,
 ) -> Problem | None:
     """Run the worker to its end, or to a signal; none of its processes is left then."""
     folder = order.folder
@@ -270,6 +278,7 @@ def _supervise(
                 "parent": str(folder.path.parent),
                 "run": folder.run,
                 "arguments": dict(order.arguments),
+                "pythons": dict(pythons),
             }
             try:
                 worker.stdin.write(json.dumps(said).encode() + b"\n")

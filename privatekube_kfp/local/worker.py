@@ -36,7 +36,7 @@ def main() -> None:
             event_pipe.flush()
 
     folder = RunFolder(Path(order["parent"]), order["run"])
-    failure = _run(folder, order["arguments"], emit)
+    failure = _run(folder, order["arguments"], order["pythons"], emit)
     emit({"event": "ended", "failure": failure})
     sys.stdout.flush()
     # At once: a thread that a loop left behind must not keep the run from ending.
@@ -59,7 +59,9 @@ def _end_with(order_pipe: IO[bytes]) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _run(folder: RunFolder, arguments: dict[str, Any], emit: Any) -> str | None:
+def _run(
+    folder: RunFolder, arguments: dict[str, Any], pythons: Mapping[str, str], emit: Any
+) -> str | None:
     """Run the pipeline; what went wrong if it did not even get to fail at a task."""
     warnings.simplefilter("ignore")
     try:
@@ -75,7 +77,7 @@ def _run(folder: RunFolder, arguments: dict[str, Any], emit: Any) -> str | None:
             workspace_root=str(workspace),
             raise_on_error=True,
         )
-        Hooks(folder, emit).install()
+        Hooks(folder, pythons, emit).install()
         # A second document in the file, if any, is for clusters: secrets, labels and the like.
         spec = read_compiled(folder.pipeline).spec
         components.load_component_from_text(json.dumps(spec))(**arguments)

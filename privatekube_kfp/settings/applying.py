@@ -29,6 +29,13 @@ _TOLD_WHERE = ("allocate", "upload")
 _OURS = "privatekube/"
 _FUNCTION = "--function_to_execute"
 _STEPS = "from privatekube_kfp.steps"
+_IMAGE_OF = {
+    "dp_preprocess": "python-torch",
+    "dp_train": "python-torch",
+    "dp_evaluate": "python-torch",
+    "dp_train_keras": "keras",
+}
+"""The image of each component that does not run in `python`."""
 
 Document = Mapping[str, Any]
 
@@ -94,6 +101,27 @@ def image_of(image: str, images: Images) -> str:
         return f"{base}@{said.digest}"
     tag = (said.tag if said is not None else "") or images.tag or tag
     return f"{base}:{tag}" if tag else base
+
+
+def own_image(label: str, container: Document, images: Images) -> str | None:
+    """Which of our images a container's image is, by whatever name: `keras` and so on.
+
+    It is known by its own name, by the name that settings give it, and, in a pipeline that was
+    compiled with the settings of another site, by the component that runs in it.
+    """
+    image = str(container.get("image", ""))
+    folder, slash, last = image.partition("@")[0].rpartition("/")
+    repository = f"{folder}{slash}{last.partition(':')[0]}"
+    for name in IMAGES:
+        said = images.each.get(name)
+        if (
+            f"/{repository}".endswith(f"/{_OURS}{name}")
+            or (images.registry and repository == f"{images.registry}/{name}")
+            or (said is not None and said.image and image == said.image)
+        ):
+            return name
+    component, ours = component_of(label, container)
+    return _IMAGE_OF.get(component) if ours else None
 
 
 # Who is who

@@ -43,7 +43,10 @@ def keras() -> Iterator[Keras]:
     """If this is refused: `make keras`."""
     quiet = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [python_of(f"privatekube/keras:{__version__}"), TOP / "tests" / "keras" / "inside.py"],
+        [
+            python_of(f"privatekube/keras:{__version__}", "keras"),
+            TOP / "tests" / "keras" / "inside.py",
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, **quiet, "PYTHONPATH": str(TOP)},
