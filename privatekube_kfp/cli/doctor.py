@@ -43,6 +43,11 @@ _ANSWER_SECONDS = 10.0
 @click.option(
     "--token-env", metavar="VARIABLE", help="The environment variable that holds a bearer token."
 )
+@click.option(
+    "--in-cluster",
+    is_flag=True,
+    help="Try where results go in a pod, as a task would: it is started, and deleted again.",
+)
 @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig to use.")
 @click.option("--context", metavar="NAME", help="The context of the kubeconfig.")
 @json_option
@@ -54,29 +59,32 @@ def doctor(
     settings_address: str | None,
     endpoint: str | None,
     token_env: str | None,
+    in_cluster: bool,
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
     """Check a cluster and its site settings: what is wrong, and which command mends it.
 
     It looks at the cluster of the kubeconfig, or in a pod at the pod's own, with the rights that
-    you have; what you may not read is said not to be checked. It changes nothing, but for an empty
+    you have; what you may not read is said not to be checked. It changes nothing, but for a small
     object that it writes to where results go, and removes again.
 
     \b
     Examples:
       privatekube doctor
       privatekube doctor --namespace kubeflow --settings site.yaml --endpoint http://localhost:8888
+      privatekube doctor --settings site.yaml --in-cluster
 
-    Exit codes: 0 nothing is wrong, whatever the warnings; 1 something is wrong; 2 usage.
+    Exit codes: 0 nothing is known to be wrong, whatever the warnings and what could not be checked;
+    1 something is wrong; 2 usage.
     """
     with needing("kubernetes", "kubernetes", "urllib3"):
         from privatekube_kfp.core.errors import LedgerError
         from privatekube_kfp.doctor import site
         from privatekube_kfp.doctor.cluster import NoCluster
         from privatekube_kfp.doctor.examination import Setup, examine
-        from privatekube_kfp.doctor.findings import Commands, is_well
-        from privatekube_kfp.ledger.kubernetes.connecting import default_namespace
+        from privatekube_kfp.doctor.findings import Commands, is_complete, is_well
+        from privatekube_kfp.ledger.kubernetes.connecting import default_namespace, is_in_pod
 
     token = read_token(token_env)
     commands = Commands(kubeconfig, context)
@@ -105,6 +113,8 @@ def doctor(
         settings=settings,
         endpoint=endpoint or settings.endpoint or None,
         token=token,
+        inside=is_in_pod(kubeconfig, context),
+        in_pod=in_cluster,
     )
     findings = []
     checks = itertools.chain(site.check(found, settings_address), examine(setup, connect, commands))
@@ -114,7 +124,11 @@ def doctor(
             _show(finding)
     well = is_well(findings)
     session.answer(
-        {"ok": well, "findings": [_document(each) for each in findings]},
+        {
+            "ok": well,
+            "complete": is_complete(findings),
+            "findings": [_document(each) for each in findings],
+        },
         lambda: say(_summary(findings)),
     )
     return DONE if well else REFUSED

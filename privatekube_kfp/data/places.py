@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import errno
 import re
+import tempfile
+import uuid
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 RESULTS_VARIABLE = "PRIVATEKUBE_RESULTS"
@@ -12,6 +16,12 @@ UPLOADS_VARIABLE = "PRIVATEKUBE_UPLOADS"
 """Says to Allocate which uploads will follow, a JSON list: URIs, or "" for the place of results."""
 
 _OF_STORES = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "adlfs", "azure", "fsspec")
+_NO_CREDENTIALS = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "DefaultCredentialsError",
+    "NoAuthTokensError",
+)
 _UNREACHABLE = (
     "EndpointConnectionError",
     "ConnectionClosedError",
@@ -38,6 +48,41 @@ def is_local(files: Any) -> bool:
     return "file" in ((protocol,) if isinstance(protocol, str) else tuple(protocol))
 
 
+# Whether a place can be written to
+
+
+def try_writing(uri: str) -> str | None:
+    """Do what Upload will do at a URI, with a small file beside it that nobody needs.
+
+    Raises whatever the place does. Upload deletes nothing, so it need not be allowed to: what is
+    returned is the file, if it cannot be deleted again.
+    """
+    # Here, since most tasks need it for nothing else.
+    import fsspec
+
+    files, path = fsspec.core.url_to_fs(uri)
+    if is_local(files):
+        _try_writing_here(Path(path).absolute())
+        return None
+    files.exists(f"{path}.claim.json")
+    probe = f"{path}.privatekube-probe-{uuid.uuid4().hex}"
+    files.pipe_file(probe, b"Written to prove that results can be written. Delete it.\n")
+    with suppress(Exception):
+        files.rm_file(probe)
+        return None
+    return probe
+
+
+def _try_writing_here(target: Path) -> None:
+    """In the nearest folder that there is: Upload makes the others."""
+    folder = next(place for place in target.parents if place.exists())
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+# What goes wrong there
+
+
 def in_one_line(error: BaseException) -> str:
     """What a file system says."""
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -58,16 +103,16 @@ def why_it_fails(error: BaseException) -> str:
     """
     name, status = type(error).__name__, _status(error)
     said = in_one_line(error)
-    if name in ("NoCredentialsError", "PartialCredentialsError"):
+    if lacks_credentials(error):
         return f"there are no credentials for it; {_CREDENTIALS}"
     if isinstance(error, FileNotFoundError):
         # Of a file the error has the name; what else it says is a sentence.
         return said if " " in said and error.filename is None else "there is nothing there"
     if (isinstance(error, PermissionError) and error.errno is None) or status in (401, 403):
         return f"access is denied ({said}); the credentials must allow it: {_CREDENTIALS}"
-    if name in _SLOW or isinstance(error, TimeoutError):
+    if is_slow(error):
         return f"its server{_address(said)} did not answer in time"
-    if name in _UNREACHABLE or isinstance(error, ConnectionError):
+    if is_unreachable(error):
         return f"its server{_address(said)} cannot be reached; {_ENDPOINT}"
     if name in _CUT_OFF:
         return f"its server broke off in the middle ({said})"
@@ -77,6 +122,19 @@ def why_it_fails(error: BaseException) -> str:
         missing = getattr(error, "name", None) or said
         return f"the image has no {missing}, which such a place needs ({said})"
     return said
+
+
+def lacks_credentials(error: BaseException) -> bool:
+    """Whether an object store's client found no credentials to send."""
+    return type(error).__name__ in _NO_CREDENTIALS
+
+
+def is_slow(error: BaseException) -> bool:
+    return type(error).__name__ in _SLOW or isinstance(error, TimeoutError)
+
+
+def is_unreachable(error: BaseException) -> bool:
+    return type(error).__name__ in _UNREACHABLE or isinstance(error, ConnectionError)
 
 
 def _address(said: str) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from privatekube_kfp.core.errors import LedgerError
+from privatekube_kfp.doctor.deadlines import within
 from privatekube_kfp.doctor.findings import Unknown
 from privatekube_kfp.ledger.kubernetes.api import (
     Api,
@@ -79,6 +80,8 @@ ROLE_BINDINGS = Resource(
     label="role bindings",
 )
 _MOST = 5000
+_SECONDS_IN_ALL = 60.0
+"""For one answer, or all pages of one list."""
 
 
 class NoCluster(Exception):
@@ -93,10 +96,12 @@ class Cluster:
         api: Api,
         host: str,
         *,
+        in_all: float = _SECONDS_IN_ALL,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._api = api
+        self._in_all = in_all
         self.host = host
         self.sleep = sleep
         self._clock = clock
@@ -110,7 +115,7 @@ class Cluster:
         """What the server says about itself; nothing where it has no such page."""
         try:
             with self._asking():
-                return _object(self._api.ask(path))
+                return _object(within(self._in_all, lambda: self._api.ask(path)))
         except NotFound:
             return {}
         except Refused as refusal:
@@ -155,13 +160,19 @@ class Cluster:
 
         return self._read(read, f"list {kind.plural}", namespace)
 
+    def create(self, kind: Resource, obj: Object) -> Object | Unknown:
+        namespace = obj["metadata"].get("namespace")
+        return self._read(lambda: self._api.create(kind, obj), f"create {kind.plural}", namespace)
+
+    def delete(self, kind: Resource, obj: Object) -> None:
+        """Delete this very object, as far as that can be done."""
+        with suppress(Refused, NoCluster), self._asking():
+            self._api.delete(kind, obj)
+
     def review(self, kind: Resource, review: Object) -> Object | Unknown:
         """Ask a question by creating an object that is not kept."""
-        namespace = review["metadata"].get("namespace")
         try:
-            return self._read(
-                lambda: self._api.create(kind, review), f"create {kind.plural}", namespace
-            )
+            return self.create(kind, review)
         except NotFound:
             return Unknown(f"this server knows no {kind.kind}")
 
@@ -175,14 +186,14 @@ class Cluster:
         }
 
     def _read(self, read: Callable[[], T], what: str, namespace: str | None) -> T | Unknown:
-        within = f" in namespace {namespace}" if namespace else ""
+        where = f" in namespace {namespace}" if namespace else ""
         try:
             with self._asking():
-                return read()
+                return within(self._in_all, read)
         except Forbidden:
-            return Unknown(f"you may not {what}{within}")
+            return Unknown(f"you may not {what}{where}")
         except Refused as refusal:
-            return Unknown(f"the server refused to {what}{within}: {refusal.message}")
+            return Unknown(f"the server refused to {what}{where}: {refusal.message}")
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -195,7 +206,11 @@ class Cluster:
                     f"the API server at {self.host} does not accept your credentials"
                 ) from error
             raise NoCluster(f"no answer from the API server at {self.host}: {said}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except TimeoutError as error:
+            raise NoCluster(
+                f"no whole answer from the API server at {self.host}: {error}"
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             # What it answered is no JSON, or not of the shape that Kubernetes gives.
             raise NoCluster(
                 f"what answers at {self.host} is not the API server of a Kubernetes cluster"

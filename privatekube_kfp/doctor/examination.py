@@ -10,17 +10,20 @@ from privatekube_kfp.doctor import (
     definitions,
     images,
     kubeflow,
+    pods,
     schedulers,
     server,
     storage,
     streams,
     tasks,
 )
-from privatekube_kfp.doctor.cluster import ACCOUNTS, Cluster, NoCluster
+from privatekube_kfp.doctor.cluster import ACCOUNTS, NAMESPACES, Cluster, NoCluster
 from privatekube_kfp.doctor.findings import Commands, Finding, Unknown, is_well, wrong
-from privatekube_kfp.doctor.probe import Outcome
+from privatekube_kfp.doctor.probe import Outcome, Outcomes
+from privatekube_kfp.doctor.reach import Reach
 from privatekube_kfp.ledger.kubernetes.api import WORKFLOWS, Object
 from privatekube_kfp.settings import Settings
+from privatekube_kfp.settings.applying import image_of
 
 
 @dataclass(frozen=True)
@@ -40,20 +43,34 @@ class Setup:
     settings: Settings = field(default_factory=Settings)
     endpoint: str | None = None
     token: str | None = None
+    inside: bool = False
+    """Whether the doctor runs in a pod of the cluster."""
+    in_pod: bool = False
+    """Whether to try places in a pod that is started for it."""
 
 
 def examine(setup: Setup, connect: Callable[[], Cluster], commands: Commands) -> Iterator[Finding]:
     """All findings, one after the other as they are made."""
+    reach = Reach(setup.inside)
     try:
         cluster = connect()
+        reach = Reach(setup.inside, _namespaces(cluster))
         account = tasks.look(cluster, setup.namespace, setup.account)
         yield from _examine_cluster(setup, cluster, account, commands)
         if account.namespace_is_there is not False:
-            yield from _examine_pipelines(setup, cluster, commands)
+            yield from _examine_pipelines(setup, cluster, account, reach, commands)
     except NoCluster as error:
         yield wrong("cluster", "NoCluster", str(error), commands.kubectl("cluster-info"))
     if setup.endpoint is not None:
-        yield from kubeflow.check(kubeflow.look(setup.endpoint, setup.token))
+        yield from kubeflow.check(kubeflow.look(setup.endpoint, setup.token), reach)
+
+
+def _namespaces(cluster: Cluster) -> Callable[[str], bool]:
+    def has(name: str) -> bool:
+        found = cluster.get(NAMESPACES, name)
+        return found is not None and not isinstance(found, Unknown)
+
+    return has
 
 
 def _examine_cluster(
@@ -90,25 +107,59 @@ def _examine_cluster(
         yield from streams.check(streams.look(cluster))
 
 
-def _examine_pipelines(setup: Setup, cluster: Cluster, commands: Commands) -> Iterator[Finding]:
+def _examine_pipelines(
+    setup: Setup,
+    cluster: Cluster,
+    account: tasks.AccountFacts,
+    reach: Reach,
+    commands: Commands,
+) -> Iterator[Finding]:
     """What settings say of tasks, against what there is."""
     settings, namespace = setup.settings, setup.namespace
-    yield from images.check(images.look(cluster, settings, setup.version, namespace), setup.version)
+    secrets = tasks.look_at_secrets(cluster, settings, namespace)
+    runs_as = account.usable.name if account.usable is not None else None
+    for_images = {name: secrets.stored[name] for name in secrets.for_images}
+    found = images.look(cluster, settings, setup.version, namespace, for_images)
+
+    def pull(image: str) -> str:
+        return commands.pull(image, namespace, runs_as, secrets.for_images)
+
+    yield from images.check(found, setup.version, pull)
     if not settings.source:
         return
-    secrets = tasks.look_at_secrets(cluster, settings, namespace)
     of_secrets = tasks.check_secrets(secrets, commands)
     yield from of_secrets
     if not is_well(of_secrets):
         return  # Without its secrets, no task can write anywhere.
-    upload = settings.of_task("upload", ours=True)
-    variables = storage.environment_of_task(upload, secrets.stored)
-    account = cluster.get(ACCOUNTS, setup.account, namespace) if setup.account else None
-    results, root = storage.look(settings, variables, account)
-    yield from storage.check_results(results, settings, namespace, commands)
+    find_out = None
+    if setup.in_pod:
+        results, root = _look_from_pod(setup, cluster, runs_as)
+    else:
+        upload = settings.of_task("upload", ours=True)
+        variables = storage.environment_of_task(upload, secrets.stored)
+        identity = cluster.get(ACCOUNTS, runs_as, namespace) if runs_as else None
+        results, root = storage.look(settings, variables, identity, reach)
+        find_out = commands.doctor_in_cluster(namespace, runs_as or "NAME", settings.source)
+    yield from storage.check_results(results, settings, namespace, commands, find_out)
     in_vain = (results.outcome, root.outcome) == (Outcome.UNREACHABLE,) * 2
     if settings.pipeline_root and not in_vain:
-        yield from storage.check_root(root, settings)
+        yield from storage.check_root(root, settings, find_out)
+
+
+def _look_from_pod(
+    setup: Setup, cluster: Cluster, runs_as: str | None
+) -> tuple[storage.PlaceFacts, storage.PlaceFacts]:
+    settings = setup.settings
+    places = {k: uri for k, uri in storage.places_of(settings).items() if storage.can_be_tried(uri)}
+    found: Outcomes | Unknown = {}
+    if runs_as is None:
+        found = Unknown("whom tasks run as is not known; name it with --service-account")
+    elif places:
+        image = image_of(f"privatekube/python:{setup.version}", settings.images)
+        options = settings.of_task("upload", ours=True)
+        pod = pods.pod_of(setup.namespace, runs_as, image, settings.images, options, places)
+        found = pods.try_places(cluster, pod)
+    return storage.look_from_pod(settings, found)
 
 
 def _is_nothing_installed(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-
-import urllib3
 
 from privatekube_kfp.doctor.cluster import NODES, PODS, Cluster
 from privatekube_kfp.doctor.findings import Finding, Unknown, ok, unchecked, wrong
+from privatekube_kfp.doctor.registries import Reference, Registry, ask_registry, reference
 from privatekube_kfp.ledger.kubernetes.api import Object
 from privatekube_kfp.settings import IMAGES, Settings
 from privatekube_kfp.settings.applying import image_of
@@ -18,15 +16,6 @@ from privatekube_kfp.settings.applying import image_of
 CHECK = "images"
 VERSION = re.compile(r"\d+\.\d+\.\d+([-.+]\w+)*", re.ASCII)
 """A tag that is a version; others say nothing about it."""
-_SECONDS = 5.0
-_MANIFESTS = ", ".join(
-    [
-        "application/vnd.oci.image.index.v1+json",
-        "application/vnd.oci.image.manifest.v1+json",
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-    ]
-)
 _CANNOT_PULL = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
 
@@ -69,43 +58,7 @@ def _line(text: str) -> str:
     return words if len(words) <= 200 else words[:200] + "..."
 
 
-# Names
-
-
-@dataclass(frozen=True)
-class Reference:
-    """An image's name, taken apart: `registry/path:tag@digest`."""
-
-    registry: str
-    """Empty where the name says none: then it is what nodes are told to take, mostly Docker Hub."""
-    path: str
-    tag: str
-    digest: str
-
-    @property
-    def repository(self) -> str:
-        return f"{self.registry}/{self.path}" if self.registry else self.path
-
-
-def reference(image: str) -> Reference:
-    name, _, digest = image.partition("@")
-    before, slash, last = name.rpartition("/")
-    last, _, tag = last.partition(":")
-    path = f"{before}{slash}{last}"
-    first, slash, rest = path.partition("/")
-    if slash and ("." in first or ":" in first or first == "localhost"):
-        return Reference(first, rest, tag, digest)
-    return Reference("", path, tag, digest)
-
-
 # The images of components
-
-
-class Registry(StrEnum):
-    """What a registry says of an image."""
-
-    HAS_IT = "has it"
-    HAS_NOT = "has not"
 
 
 @dataclass(frozen=True)
@@ -117,7 +70,13 @@ class ImageFacts:
     """Pods of pipelines that cannot pull it."""
 
 
-def look(cluster: Cluster, settings: Settings, version: str, namespace: str) -> list[ImageFacts]:
+def look(
+    cluster: Cluster,
+    settings: Settings,
+    version: str,
+    namespace: str,
+    pull_secrets: Mapping[str, Object | Unknown | None],
+) -> list[ImageFacts]:
     """Look for each image of components: on nodes, in its registry, in pods that wait for it."""
     wanted = dict.fromkeys(
         image_of(f"privatekube/{name}:{version}", settings.images) for name in IMAGES
@@ -136,7 +95,7 @@ def look(cluster: Cluster, settings: Settings, version: str, namespace: str) -> 
         elif registry in unreachable:
             answer = unreachable[registry]
         else:
-            answer = ask_registry(image)
+            answer = ask_registry(image, pull_secrets)
             if isinstance(answer, Unknown):
                 unreachable[registry] = answer
         mine = [each for each in waits if _same(each.image, image)]
@@ -159,39 +118,12 @@ def _same(name: str | None, image: str) -> bool:
     return name is not None and name.removeprefix("docker.io/") == image
 
 
-def ask_registry(image: str, seconds: float = _SECONDS) -> Registry | Unknown:
-    """Ask without credentials whether a registry has an image; this machine may not reach it."""
-    named = reference(image)
-    if not named.registry:
-        return Unknown(f"{image} names no registry, and no node is known to have it")
-    host = named.registry.partition(":")[0]
-    scheme = "http" if host in ("localhost", "127.0.0.1") else "https"
-    which = named.digest or named.tag or "latest"
-    url = f"{scheme}://{named.registry}/v2/{named.path}/manifests/{which}"
-    try:
-        with urllib3.PoolManager() as pool:
-            answer = pool.request(
-                "HEAD",
-                url,
-                headers={"Accept": _MANIFESTS},
-                timeout=urllib3.Timeout(total=seconds),
-                retries=False,
-                redirect=False,
-            )
-    except (urllib3.exceptions.HTTPError, OSError, ValueError):
-        return Unknown(f"registry {named.registry} cannot be reached from here")
-    if answer.status == 404:
-        return Registry.HAS_NOT
-    if answer.status == 200:
-        return Registry.HAS_IT
-    if answer.status in (401, 403):
-        return Unknown(f"registry {named.registry} wants credentials")
-    return Unknown(f"registry {named.registry} answered {answer.status}")
-
-
-def check(facts: Sequence[ImageFacts], version: str) -> list[Finding]:
+def check(
+    facts: Sequence[ImageFacts], version: str, find_out: Callable[[str], str]
+) -> list[Finding]:
+    """`find_out` is the command that tells whether nodes can pull an image."""
     found: list[Finding] = []
-    unknown: dict[str, list[str]] = {}
+    unknown: dict[Unknown, list[str]] = {}
     for each in facts:
         named = reference(each.image)
         if VERSION.fullmatch(named.tag) and named.tag != version and not named.digest:
@@ -205,23 +137,31 @@ def check(facts: Sequence[ImageFacts], version: str) -> list[Finding]:
             first = each.waits[0]
             said = f"pod {first.pod} cannot pull image {each.image}: {first.said}"
             found.append(wrong(CHECK, "ImagePull", said, _push(each.image)))
-        elif each.in_registry is Registry.HAS_NOT and each.on_nodes is not True:
+        elif each.on_nodes is True or each.in_registry is Registry.HAS_IT:
+            continue
+        elif each.in_registry is Registry.HAS_NOT:
             said = f"registry {named.registry} has no image {each.image}"
             found.append(wrong(CHECK, "ImageMissing", said, _push(each.image)))
-        elif isinstance(each.in_registry, Unknown) and each.on_nodes is not True:
+        else:
             unknown.setdefault(_why(each, named), []).append(each.image)
     for why, images in unknown.items():
-        found.append(unchecked(CHECK, Unknown(f"{', '.join(images)}: {why}")))
+        told = Unknown(f"{', '.join(images)}: {why.why}", why.from_here)
+        found.append(unchecked(CHECK, told, find_out(images[0])))
     return found or [ok(CHECK, f"{len(facts)} images, where nodes find them")]
 
 
-def _why(facts: ImageFacts, named: Reference) -> str:
+def _why(facts: ImageFacts, named: Reference) -> Unknown:
+    if facts.in_registry is Registry.HAS_IT_FOR_YOU:
+        return Unknown(
+            f"registry {named.registry} has it for you, by credentials that nodes do not have",
+            from_here=True,
+        )
     assert isinstance(facts.in_registry, Unknown)
     if named.registry:
-        return facts.in_registry.why
+        return facts.in_registry
     if isinstance(facts.on_nodes, Unknown):
-        return f"no registry is named, and {facts.on_nodes.why}"
-    return "no registry is named, and no node is known to have it"
+        return Unknown(f"no registry is named, and {facts.on_nodes.why}")
+    return Unknown("no registry is named, and no node is known to have it")
 
 
 def _push(image: str) -> str:

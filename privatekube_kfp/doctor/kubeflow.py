@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-
-import urllib3
+from urllib.parse import urlsplit
 
 from privatekube_kfp.doctor.findings import Finding, Unknown, ok, unchecked, warning, wrong
+from privatekube_kfp.doctor.reach import Reach
+from privatekube_kfp.doctor.web import NoAnswer, ask
 
 CHECK = "kubeflow"
 TRIED = "2.17"
@@ -31,24 +32,16 @@ def look(endpoint: str, token: str | None = None, seconds: float = _SECONDS) -> 
     if token:
         headers["Authorization"] = f"Bearer {token}"
     try:
-        with urllib3.PoolManager() as pool:
-            answer = pool.request(
-                "GET",
-                url,
-                headers=headers,
-                timeout=urllib3.Timeout(total=seconds),
-                retries=False,
-                redirect=False,
-            )
-    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        return KubeflowFacts(endpoint, f"it gave no answer: {_cause(error)}")
+        answer = ask("GET", url, headers, seconds)
+    except NoAnswer as error:
+        return KubeflowFacts(endpoint, f"it gave no answer: {error}")
     if answer.status in (401, 403) or 300 <= answer.status < 400:
         return KubeflowFacts(endpoint, version=Unknown("it wants to know who you are"))
     try:
-        said = json.loads(answer.data)
+        said = json.loads(answer.body)
         if answer.status != 200 or not isinstance(said, dict):
             raise ValueError
-    except ValueError:
+    except (ValueError, RecursionError):
         return KubeflowFacts(
             endpoint, f"it answered {answer.status}, and not as Kubeflow Pipelines does"
         )
@@ -58,10 +51,14 @@ def look(endpoint: str, token: str | None = None, seconds: float = _SECONDS) -> 
     return KubeflowFacts(endpoint, version=tag)
 
 
-def check(facts: KubeflowFacts) -> list[Finding]:
+def check(facts: KubeflowFacts, reach: Reach) -> list[Finding]:
     if facts.failed is not None:
-        said = f"Kubeflow Pipelines at {facts.endpoint} cannot be used: {facts.failed}"
         mend = "kubectl -n kubeflow port-forward svc/ml-pipeline 8888:8888"
+        host = urlsplit(facts.endpoint).hostname or ""
+        if not reach.inside and reach.is_of_cluster(host):
+            why = f"{facts.endpoint}: {host} can be reached from inside the cluster only"
+            return [unchecked(CHECK, Unknown(why, from_here=True), mend)]
+        said = f"Kubeflow Pipelines at {facts.endpoint} cannot be used: {facts.failed}"
         return [wrong(CHECK, "KubeflowUnreachable", said, mend)]
     if isinstance(facts.version, Unknown):
         why = f"Kubeflow Pipelines answers at {facts.endpoint}, but {facts.version.why}"
@@ -73,9 +70,3 @@ def check(facts: KubeflowFacts) -> list[Finding]:
         )
         return [warning(CHECK, "KubeflowNotTried", said)]
     return [ok(CHECK, f"Kubeflow Pipelines {facts.version} at {facts.endpoint}")]
-
-
-def _cause(error: BaseException) -> str:
-    reason = getattr(error, "reason", None)
-    said = " ".join(str(reason or error).split())
-    return said.rpartition(">: ")[2] or type(error).__name__

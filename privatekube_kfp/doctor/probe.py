@@ -1,17 +1,35 @@
 """Tries places in a process: `python -m privatekube_kfp.doctor.probe write s3://bucket/folder`.
 
 In one of its own, so that it has the environment that tasks would have and no other, and can be
-ended when an object store does not answer. Writes one empty object and removes it again, or only
-looks; prints one JSON object a place.
+ended when an object store does not answer: on this machine, or in a pod. Writes as Allocate does
+before it asks for budget, or only looks; prints one JSON object a place.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import signal
 import sys
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
+from types import FrameType
+
+from privatekube_kfp.data.places import (
+    is_slow,
+    is_unreachable,
+    lacks_credentials,
+    try_writing,
+)
+
+SECONDS = 20.0
+"""For each place."""
+TERMINATION_LOG = "/dev/termination-log"
+"""In a pod, Kubernetes keeps in its status what is written there: 4,096 bytes."""
+_MOST_MEMORY = 4 << 30
+_LONGEST = 300
 
 
 class Outcome(StrEnum):
@@ -28,36 +46,67 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-_NO_CREDENTIALS = ("NoCredentials", "PartialCredentials", "DefaultCredentials", "NoAuthTokens")
-_UNREACHABLE = ("EndpointConnection", "ConnectTimeout", "ConnectionError", "ClientConnector")
+Outcomes = dict[str, tuple[Outcome, str]]
+"""By action, how it went and what was said."""
 
 
 def main(words: list[str]) -> None:
+    _bound_memory()
+    lines = []
     for action, uri in zip(words[::2], words[1::2], strict=True):
         outcome, said = _try(action, uri)
-        print(json.dumps({"action": action, "outcome": outcome, "said": said}), flush=True)
+        lines.append(json.dumps({"action": action, "outcome": outcome, "said": said}))
+        print(lines[-1], flush=True)
+    with suppress(OSError), open(TERMINATION_LOG, "r+", encoding="utf-8") as file:
+        file.write("\n".join(lines))
+    sys.stdout.flush()
+    # At once: whatever still waits for an object store does so in threads.
+    os._exit(0)
+
+
+def outcomes(lines: Sequence[str]) -> Outcomes:
+    """What it printed, read again."""
+    found = {}
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError):
+            answer = json.loads(line)
+            found[str(answer["action"])] = Outcome(answer["outcome"]), str(answer["said"])
+    return found
+
+
+def _bound_memory() -> None:
+    """An object store may answer with gigabytes, and clients keep an answer whole."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = _MOST_MEMORY if hard == resource.RLIM_INFINITY else min(_MOST_MEMORY, hard)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
 def _try(action: str, uri: str) -> tuple[Outcome, str]:
+    signal.signal(signal.SIGALRM, _out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
-        import fsspec
-
-        files, path = fsspec.core.url_to_fs(uri)
         if action == "write":
-            mark = f"{path.rstrip('/')}/.privatekube-doctor-{uuid.uuid4().hex}"
-            files.pipe_file(mark, b"")
-            files.rm_file(mark)
+            try_writing(f"{uri.rstrip('/')}/doctor")
         else:
-            files.ls(path.split("/")[0])
+            import fsspec
+
+            files, path = fsspec.core.url_to_fs(uri)
+            files.info(path.split("/")[0])
     except Exception as error:  # Whatever the packages of all object stores raise.
         return _outcome(error), _said(error)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return Outcome.DONE, ""
+
+
+def _out_of_time(_number: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"no answer within {SECONDS:g} s")
 
 
 def _outcome(error: BaseException) -> Outcome:
     chain = list(_chain(error))
-    names = " ".join(type(each).__name__ for each in chain)
-    if any(name in names for name in _NO_CREDENTIALS):
+    if any(map(lacks_credentials, chain)):
         return Outcome.NO_CREDENTIALS
     if isinstance(error, ImportError) or "Protocol not known" in str(error):
         return Outcome.NO_PACKAGE
@@ -65,7 +114,7 @@ def _outcome(error: BaseException) -> Outcome:
         return Outcome.REFUSED
     if isinstance(error, FileNotFoundError):
         return Outcome.ABSENT
-    if any(name in names for name in _UNREACHABLE) or isinstance(error, TimeoutError):
+    if any(is_unreachable(each) or is_slow(each) for each in chain):
         return Outcome.UNREACHABLE
     return Outcome.FAILED
 
@@ -78,7 +127,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _said(error: BaseException) -> str:
     said = " ".join(str(error).split())
-    return (said or type(error).__name__)[:300]
+    return (said or type(error).__name__)[:_LONGEST]
 
 
 if __name__ == "__main__":

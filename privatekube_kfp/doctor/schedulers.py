@@ -31,7 +31,8 @@ from privatekube_kfp.doctor.findings import (
     warning,
     wrong,
 )
-from privatekube_kfp.doctor.images import VERSION, Waiting, reference, waiting
+from privatekube_kfp.doctor.images import VERSION, Waiting, waiting
+from privatekube_kfp.doctor.registries import reference
 from privatekube_kfp.ledger.kubernetes.api import LEASES, VERSION_ANNOTATION, WORKFLOWS, Object
 
 CHECK = "scheduler"

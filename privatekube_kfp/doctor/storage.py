@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from privatekube_kfp.doctor import probe
 from privatekube_kfp.doctor.findings import (
     Commands,
     Finding,
@@ -21,12 +20,15 @@ from privatekube_kfp.doctor.findings import (
     warning,
     wrong,
 )
-from privatekube_kfp.doctor.probe import Outcome
+from privatekube_kfp.doctor.probe import Outcome, Outcomes
+from privatekube_kfp.doctor.reach import Reach
+from privatekube_kfp.doctor.web import proxy_for
 from privatekube_kfp.ledger.kubernetes.api import Object
 from privatekube_kfp.settings import Settings
 from privatekube_kfp.settings.schema import TaskOptions
 
-_SECONDS = 30.0
+_SECONDS = 2 * probe.SECONDS + 10.0
+"""For both places, and for what trying them imports."""
 # What this machine's user has, and a pod has not.
 _OWN_CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "GCS_", "FSSPEC_")
 _ISOLATED = {
@@ -36,7 +38,10 @@ _ISOLATED = {
     "AWS_MAX_ATTEMPTS": "2",
     "NO_GCE_CHECK": "true",
 }
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_ENDPOINTS = (
+    *("FSSPEC_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "STORAGE_EMULATOR_HOST",
+)
 _IDENTITY = ("eks.amazonaws.com/role-arn", "iam.gke.io/gcp-service-account", "azure.workload")
 
 
@@ -62,7 +67,8 @@ def environment_of_task(
         if isinstance(stored, Unknown):
             return stored
         if secret.mount_path:
-            return Unknown(f"tasks have the files of secret {secret.name}, which are not here")
+            why = f"tasks have the files of secret {secret.name}, which are not here"
+            return Unknown(why, from_here=True)
         data = (stored or {}).get("data") or {}
         for key, variable in secret.env.items():
             if key in data:
@@ -75,53 +81,81 @@ def start_of(place: str) -> str:
     return place.partition("{")[0].rstrip("/")
 
 
+def places_of(settings: Settings) -> dict[str, str]:
+    """Where results go and the pipeline root, by what is to be tried there."""
+    return {"write": start_of(settings.results), "look": settings.pipeline_root}
+
+
 def look(
     settings: Settings,
     variables: dict[str, str] | Unknown,
     account: Object | Unknown | None,
+    reach: Reach,
     seconds: float = _SECONDS,
 ) -> tuple[PlaceFacts, PlaceFacts]:
     """Try where results go and the pipeline root as a task would, from this machine."""
-    places = {"write": start_of(settings.results), "look": settings.pipeline_root}
     found = {}
     asked = {}
-    for action, uri in places.items():
-        unknown = _why_not(uri, variables)
+    for action, uri in places_of(settings).items():
+        unknown = _why_not(uri, variables, reach)
         if unknown is not None:
             found[action] = PlaceFacts(uri, unknown)
         else:
             asked[action] = uri
     if asked:
         assert not isinstance(variables, Unknown)
+        proxy = None if reach.inside else proxy_for(_endpoint(variables) or "https:")
         for action, (outcome, said) in _probe(asked, variables, seconds).items():
             known: Outcome | Unknown = outcome
             if outcome is Outcome.NO_CREDENTIALS and _has_identity(account):
-                known = Unknown("tasks have the identity of their service account")
+                known = Unknown("tasks have the identity of their service account", from_here=True)
+            elif outcome is Outcome.UNREACHABLE and not reach.inside:
+                # Nodes may well reach what this machine does not.
+                known = Unknown(f"its object store cannot be reached: {said}", from_here=True)
+            elif outcome in (Outcome.REFUSED, Outcome.FAILED) and proxy is not None:
+                known = Unknown(f"a proxy is between, which may say this: {said}", from_here=True)
             found[action] = PlaceFacts(asked[action], known, said)
     return found["write"], found["look"]
 
 
-def _why_not(uri: str, variables: dict[str, str] | Unknown) -> Unknown | None:
+def look_from_pod(settings: Settings, found: Outcomes | Unknown) -> tuple[PlaceFacts, PlaceFacts]:
+    """The same, as a pod in the cluster found it."""
+    facts = {}
+    for action, uri in places_of(settings).items():
+        if isinstance(found, Unknown):
+            facts[action] = PlaceFacts(uri, found)
+        elif action in found:
+            facts[action] = PlaceFacts(uri, *found[action])
+        else:
+            facts[action] = PlaceFacts(uri, Unknown("the pod says nothing about it"))
+    return facts["write"], facts["look"]
+
+
+def can_be_tried(uri: str) -> bool:
+    """Whether a pod other than a task's own could tell."""
+    return bool(uri) and not _is_in_pod(uri)
+
+
+def _why_not(uri: str, variables: dict[str, str] | Unknown, reach: Reach) -> Unknown | None:
     """Why a place cannot be tried from here, if so."""
-    if not uri or _is_in_pod(uri):
+    if not can_be_tried(uri):
         return Unknown("it is in the pod itself")
     if isinstance(variables, Unknown):
         return variables
-    inside = _only_inside(uri, variables)
-    return Unknown(f"{inside} can be reached from inside the cluster only") if inside else None
-
-
-def _only_inside(uri: str, variables: Mapping[str, str]) -> str | None:
-    """The name of the place's server, if only a cluster's DNS knows it."""
+    if reach.inside:
+        return None
     if uri.startswith("minio:"):
-        return "Kubeflow's own object store"
-    for name in _ENDPOINTS:
-        host = urlsplit(variables.get(name, "")).hostname or ""
-        if host.endswith((".svc", ".cluster.local")) or (
-            host and "." not in host and ":" not in host and host != "localhost"
-        ):
-            return host
+        return Unknown("Kubeflow's own object store is inside the cluster", from_here=True)
+    host = urlsplit(_endpoint(variables)).hostname or ""
+    if reach.is_of_cluster(host):
+        return Unknown(f"{host} can be reached from inside the cluster only", from_here=True)
     return None
+
+
+def _endpoint(variables: Mapping[str, str]) -> str:
+    """The object store's address, where settings name one."""
+    said = next((variables[name] for name in _ENDPOINTS if variables.get(name)), "")
+    return said if not said or "://" in said else f"http://{said}"
 
 
 def _has_identity(account: Object | Unknown | None) -> bool:
@@ -131,9 +165,7 @@ def _has_identity(account: Object | Unknown | None) -> bool:
     return any(key.startswith(_IDENTITY) for key in annotations)
 
 
-def _probe(
-    asked: Mapping[str, str], variables: Mapping[str, str], seconds: float
-) -> dict[str, tuple[Outcome, str]]:
+def _probe(asked: Mapping[str, str], variables: Mapping[str, str], seconds: float) -> Outcomes:
     """By action, in one process for all: what it imports takes longest."""
     ours = {
         name: value for name, value in os.environ.items() if not name.startswith(_OWN_CREDENTIALS)
@@ -157,11 +189,7 @@ def _probe(
         failed = Outcome.UNREACHABLE, f"no answer within {seconds:g} s"
     except OSError as error:
         failed = Outcome.FAILED, str(error)
-    found = {}
-    for line in lines:
-        with suppress(ValueError, TypeError, KeyError):
-            answer = json.loads(line)
-            found[answer["action"]] = Outcome(answer["outcome"]), str(answer["said"])
+    found = probe.outcomes(lines)
     return {action: found.get(action, failed) for action in asked}
 
 
@@ -169,8 +197,13 @@ def _probe(
 
 
 def check_results(
-    facts: PlaceFacts, settings: Settings, namespace: str, commands: Commands
+    facts: PlaceFacts,
+    settings: Settings,
+    namespace: str,
+    commands: Commands,
+    find_out: str | None = None,
 ) -> list[Finding]:
+    """`find_out` is the command that tries it where this could not, if there is one."""
     check, uri = "results", facts.uri
     if not uri:
         said = "settings do not say where results go, so that each Upload has to be told"
@@ -180,13 +213,13 @@ def check_results(
         said = f"results go to {uri} in the pod itself, and are lost unless a volume is there"
         return [warning(check, "ResultsInPod", said)]
     if isinstance(facts.outcome, Unknown):
-        return [unchecked(check, Unknown(f"{uri}: {facts.outcome.why}"))]
+        return [unchecked(check, _of(uri, facts.outcome), find_out)]
     secret = _renew_secret(settings.of_task("upload", ours=True), namespace, commands)
     match facts.outcome:
         case Outcome.DONE:
             return [ok(check, f"results can be written to {uri}")]
         case Outcome.NO_PACKAGE:
-            return [unchecked(check, Unknown(f"{uri}: {facts.said}"))]
+            return [unchecked(check, Unknown(f"{uri}: {facts.said}"), find_out)]
         case Outcome.NO_CREDENTIALS:
             said = f"settings give tasks no credentials to write results to {uri}"
             return [wrong(check, "ResultsCredentials", said, secret)]
@@ -200,7 +233,7 @@ def check_results(
     return [wrong(check, "ResultsUnwritable", said, secret)]
 
 
-def check_root(facts: PlaceFacts, settings: Settings) -> list[Finding]:
+def check_root(facts: PlaceFacts, settings: Settings, find_out: str | None = None) -> list[Finding]:
     """The pipeline root, where Kubeflow keeps artifacts, with credentials of its own."""
     check, uri = "pipeline root", facts.uri
     if _is_in_pod(uri):
@@ -209,7 +242,7 @@ def check_root(facts: PlaceFacts, settings: Settings) -> list[Finding]:
         )
         return [wrong(check, "RootInPod", said, _read_again(settings))]
     if isinstance(facts.outcome, Unknown):
-        return [unchecked(check, Unknown(f"{uri}: {facts.outcome.why}"))]
+        return [unchecked(check, _of(uri, facts.outcome), find_out)]
     match facts.outcome:
         case Outcome.DONE:
             return [ok(check, f"the object store of {uri} answers")]
@@ -223,6 +256,10 @@ def check_root(facts: PlaceFacts, settings: Settings) -> list[Finding]:
         facts.said if facts.outcome is Outcome.NO_PACKAGE else "Kubeflow's credentials are not here"
     )
     return [unchecked(check, Unknown(f"{uri}: {why}"))]
+
+
+def _of(uri: str, unknown: Unknown) -> Unknown:
+    return Unknown(f"{uri}: {unknown.why}", unknown.from_here)
 
 
 def _is_in_pod(uri: str) -> bool:

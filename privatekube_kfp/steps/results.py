@@ -9,19 +9,14 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
-import uuid
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 from privatekube_kfp.core.errors import Invalid, PrivateKubeError, Reason
 from privatekube_kfp.data.places import (
     RESULTS_VARIABLE,
     UPLOADS_VARIABLE,
-    is_local,
     is_of_a_place,
+    try_writing,
     why_it_fails,
 )
 from privatekube_kfp.ledger.opening import IN_A_POD
@@ -59,7 +54,7 @@ def prove_writable(results: str, run_id: str, environment: Mapping[str, str] = o
         target = "the place of results"
         try:
             target = place_of_result(uri, "result", run_id, environment)
-            _probe(target)
+            left = try_writing(target)
         except Invalid as error:
             raise Invalid(error.reason, f"{error.message}; no budget was asked for") from None
         except Exception as error:
@@ -70,6 +65,8 @@ def prove_writable(results: str, run_id: str, environment: Mapping[str, str] = o
                 f"results cannot be written to {target}: {why_it_fails(error)}; no budget was"
                 " asked for",
             ) from error
+        if left is not None:
+            print(f"{left} was written as a probe and may not be deleted", flush=True)
 
 
 def _targets(results: str, environment: Mapping[str, str]) -> list[str]:
@@ -116,33 +113,3 @@ def _mount(path: str) -> str:
     while not os.path.ismount(path):
         path = os.path.dirname(path)
     return path
-
-
-def _probe(uri: str) -> None:
-    """Do what Upload will do, with a file that nobody needs."""
-    # Here, since most tasks that allocate need it for nothing else.
-    import fsspec
-
-    files, path = fsspec.core.url_to_fs(uri)
-    if is_local(files):
-        _probe_here(Path(path).absolute())
-        return
-    files.exists(f"{path}.claim.json")
-    probe = f"{path}.privatekube-probe-{uuid.uuid4().hex}"
-    files.pipe_file(probe, b"Written to prove that results can be written. Delete it.\n")
-    _delete(files, probe)
-
-
-def _probe_here(target: Path) -> None:
-    """In the nearest folder that there is: Upload makes the others."""
-    folder = next(place for place in target.parents if place.exists())
-    with tempfile.TemporaryFile(dir=folder):
-        pass
-
-
-def _delete(files: Any, path: str) -> None:
-    """Upload deletes nothing, so it need not be allowed to."""
-    with suppress(Exception):
-        files.rm_file(path)
-        return
-    print(f"{path} was written as a probe and may not be deleted", flush=True)

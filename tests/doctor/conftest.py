@@ -1,5 +1,7 @@
 """A cluster of the doctor's own, with a good set-up: it looks at all that a cluster has."""
 
+import base64
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -39,7 +41,27 @@ class Web:
         self.name = f"127.0.0.1:{port}/team"
         self.has: set[str] = set()
         self.pages: dict[str, str] = {}
-        self.status = 0
+        self._way = ""
+        self._login = ""
+
+    def wants(self, way: str, user: str, password: str) -> None:
+        """Ask for credentials: by `basic`, or by `bearer` tokens that it gives itself."""
+        self._way = way
+        self._login = base64.b64encode(f"{user}:{password}".encode()).decode() if user else ""
+
+    def challenge(self, authorization: str | None) -> str | None:
+        """What to ask for, unless what was sent will do."""
+        taken = {"basic": f"Basic {self._login}", "bearer": "Bearer given"}
+        if not self._way or authorization == taken[self._way]:
+            return None
+        if self._way == "basic":
+            return 'Basic realm="here"'
+        host = self.name.partition("/")[0]
+        return f'Bearer realm="http://{host}/token",service="here",scope="repository:team:pull"'
+
+    def token(self, authorization: str | None) -> str | None:
+        known = not self._login or authorization == f"Basic {self._login}"
+        return json.dumps({"token": "given"}) if known else None
 
 
 @pytest.fixture
@@ -47,11 +69,16 @@ def registry() -> Iterator[Web]:
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             known = self.path.removeprefix("/v2/team/") in web.has
-            self.send_response(web.status or (200 if known else 404))
+            asked = web.challenge(self.headers["Authorization"])
+            self.send_response(401 if asked else 200 if known else 404)
+            if asked:
+                self.send_header("WWW-Authenticate", asked)
             self.end_headers()
 
         def do_GET(self) -> None:
             page = web.pages.get(self.path)
+            if self.path == "/token?scope=repository%3Ateam%3Apull&service=here":
+                page = web.token(self.headers["Authorization"])
             self.send_response(404 if page is None else 200)
             self.end_headers()
             self.wfile.write((page or "").encode())

@@ -1,6 +1,8 @@
 """One thing broken in a good set-up: the doctor finds that, nothing else, and what mends it."""
 
+import base64
 import json
+import shutil
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.kubernetes.test_rbac import WORKFLOWS
 from tests.scheduler.running import until
 
 pytestmark = pytest.mark.server
+IMAGES = ("python", "python-torch", "keras")
 
 
 @pytest.fixture(autouse=True)
@@ -437,14 +440,79 @@ def test_registry_that_cannot_be_reached(bed):
     report = bed.doctor(*bed.changed_settings(images={"registry": "127.0.0.1:1/team"}))
     assert report.amiss == [("images", "unchecked", "NotChecked")]
     assert report.code == 0
-    assert "registry 127.0.0.1:1 cannot be reached from here" in report.only["message"]
+    assert report.only["message"].startswith("could not be checked from here: 127.0.0.1:1/team/")
+    assert "registry 127.0.0.1:1 cannot be reached: " in report.only["message"]
 
 
-def test_registry_that_wants_credentials(bed, registry):
-    registry.status = 401
-    report = bed.doctor(*bed.changed_settings(images={"registry": registry.name}))
+@pytest.mark.parametrize("way", ["basic", "bearer"])
+def test_registry_that_wants_credentials(bed, registry, way):
+    registry.has |= {f"{name}/manifests/{__version__}" for name in IMAGES}
+    registry.wants(way, "robot", "secret")
+    private = bed.changed_settings(images={"registry": registry.name})
+    report = bed.doctor(*private)
     assert report.amiss == [("images", "unchecked", "NotChecked")]
-    assert "wants credentials" in report.only["message"]
+    assert report.code == 0
+    host = registry.name.partition("/")[0]
+    assert report.only["message"].startswith("could not be checked from here: ")
+    assert report.only["message"].endswith(
+        f"registry {host} asks for credentials, and there are none for it here"
+    )
+    assert report.only["mend"] == (
+        f"kubectl -n {KUBEFLOW} run privatekube-pull --rm -i --restart=Never"
+        f" --image={registry.name}/python:{__version__}"
+        f""" '--overrides={{"spec": {{"serviceAccountName": "{ACCOUNT}"}}}}'"""
+        " --command -- true"
+    )
+
+
+@pytest.mark.parametrize("way", ["basic", "bearer"])
+def test_registry_that_takes_the_credentials_of_a_pull_secret(bed, registry, way):
+    registry.has |= {f"{name}/manifests/{__version__}" for name in IMAGES if name != "keras"}
+    registry.wants(way, "robot", "secret")
+    host = registry.name.partition("/")[0]
+    private = bed.changed_settings(images={"registry": registry.name, "pullSecrets": ["robot"]})
+    make = f"-n {KUBEFLOW} create secret docker-registry robot --docker-server={host}"
+    bed.kubectl(f"{make} --docker-username=robot --docker-password=secret")
+    try:
+        report = bed.doctor(*private)
+        assert report.amiss == [("images", "wrong", "ImageMissing")]
+        assert f"{registry.name}/keras:{__version__}" in report.only["message"]
+        registry.has.add(f"keras/manifests/{__version__}")
+        assert bed.doctor(*private).amiss == []
+        registry.wants(way, "robot", "another")
+        report = bed.doctor(*private)
+        assert report.amiss == [("images", "unchecked", "NotChecked")]
+        assert "and refuses those of secret robot" in report.only["message"]
+    finally:
+        bed.kubectl(f"-n {KUBEFLOW} delete secret robot")
+
+
+def test_registry_that_takes_your_own_credentials(bed, registry):
+    """They tell whether there is an image, and not whether nodes may pull it."""
+    registry.wants("bearer", "me", "mine")
+    host = registry.name.partition("/")[0]
+    auth = base64.b64encode(b"me:mine").decode()
+    folder = bed.folder / ".docker"
+    folder.mkdir()
+    try:
+        (folder / "config.json").write_text(json.dumps({"auths": {host: {"auth": auth}}}))
+        private = bed.changed_settings(images={"registry": registry.name})
+        report = bed.doctor(*private)
+        assert {each[1:] for each in report.amiss} == {("wrong", "ImageMissing")}
+        registry.has |= {f"{name}/manifests/{__version__}" for name in IMAGES}
+        report = bed.doctor(*private)
+        assert report.amiss == [("images", "unchecked", "NotChecked")]
+        assert "has it for you, by credentials that nodes do not have" in report.only["message"]
+        (folder / "config.json").write_text('{"auths": [1')
+        assert bed.doctor(*private).amiss == [("images", "unchecked", "NotChecked")]
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_registry_that_gives_everybody_a_token(bed, registry):
+    registry.has |= {f"{name}/manifests/{__version__}" for name in IMAGES}
+    registry.wants("bearer", "", "")
+    assert bed.doctor(*bed.changed_settings(images={"registry": registry.name})).amiss == []
 
 
 # Secrets
@@ -520,22 +588,113 @@ def test_results_in_no_bucket(bed):
     assert report.only["mend"] == "aws s3 mb s3://nobodys"
 
 
+def reached_at(bed, url):
+    tasks = good_settings(bed.store)["tasks"]
+    tasks["env"]["AWS_ENDPOINT_URL"] = url
+    return bed.changed_settings(tasks=tasks)
+
+
 def test_object_store_that_cannot_be_reached(bed):
-    tasks = good_settings(bed.store)["tasks"]
-    tasks["env"]["AWS_ENDPOINT_URL"] = "http://127.0.0.1:1"
-    report = bed.doctor(*bed.changed_settings(tasks=tasks))
-    assert report.amiss == [("results", "wrong", "ResultsUnreachable")]
+    """From outside, nobody knows: nodes may reach what this machine does not."""
+    report = bed.doctor(*reached_at(bed, "http://127.0.0.1:1"))
+    assert [each[:2] for each in report.amiss] == [
+        ("results", "unchecked"),
+        ("pipeline root", "unchecked"),
+    ]
+    assert report.code == 0
+    assert not report.complete
 
 
-def test_object_store_that_only_the_cluster_reaches(bed):
-    tasks = good_settings(bed.store)["tasks"]
-    tasks["env"]["AWS_ENDPOINT_URL"] = "http://minio-service.kubeflow.svc:9000"
-    report = bed.doctor(*bed.changed_settings(tasks=tasks))
+@pytest.mark.parametrize(
+    "host",
+    [
+        "minio-service.kubeflow.svc",
+        "seaweedfs.kubeflow",
+        "seaweedfs",
+        "s.kubeflow.svc.cluster.local",
+    ],
+)
+def test_object_store_that_only_the_cluster_reaches(bed, host):
+    settings = reached_at(bed, f"http://{host}:9000")
+    report = bed.doctor(*settings)
     assert report.amiss == [
         ("results", "unchecked", "NotChecked"),
         ("pipeline root", "unchecked", "NotChecked"),
     ]
-    assert report.code == 0
+    assert (report.code, report.complete) == (0, False)
+    [found] = [each for each in report.findings if each["check"] == "results"]
+    assert found["message"] == (
+        f"could not be checked from here: s3://team/results: {host} can be reached from inside the"
+        " cluster only"
+    )
+    assert found["mend"] == (
+        f"privatekube doctor --in-cluster --namespace {KUBEFLOW} --service-account {ACCOUNT}"
+        f" --settings {settings[1]}"
+    )
+
+
+# From inside the cluster
+
+
+def test_places_are_tried_in_a_pod(bed):
+    with bed.kubelet() as ran:
+        report = bed.doctor(*bed.settings, "--in-cluster")
+    assert (report.amiss, report.complete) == ([], True)
+    [pod] = ran
+    assert pod.spec.service_account_name == ACCOUNT
+    assert pod.spec.containers[0].image == f"privatekube/python:{__version__}"
+    left = bed.core.list_namespaced_pod(
+        KUBEFLOW, label_selector="app.kubernetes.io/name=privatekube-doctor"
+    ).items
+    assert left == [], "it is deleted"
+    assert list((bed.store.folder / "team").rglob("*probe*")) == []
+
+
+def test_a_pod_that_cannot_reach_the_object_store(bed):
+    """There, it is wrong."""
+    with bed.kubelet():
+        report = bed.doctor(*reached_at(bed, "http://127.0.0.1:1"), "--in-cluster")
+    assert report.amiss == [("results", "wrong", "ResultsUnreachable")]
+    assert report.code == 1
+
+
+def test_a_pod_without_credentials(bed):
+    tasks = {"env": {"AWS_ENDPOINT_URL": bed.store.url}}
+    settings = bed.changed_settings(tasks=tasks, pipelineRoot=None)
+    with bed.kubelet():
+        report = bed.doctor(*settings, "--in-cluster")
+    assert report.amiss == [("results", "wrong", "ResultsCredentials")]
+
+
+@pytest.mark.parametrize(
+    ("reported", "said"),
+    [
+        (
+            {"waiting": {"reason": "ErrImagePull", "message": "manifest\nunknown"}},
+            "cannot start: manifest unknown",
+        ),
+        ({"terminated": {"exitCode": 1, "message": "no JSON"}}, "it ended with exit code 1"),
+    ],
+)
+def test_a_pod_that_cannot_tell(bed, reported, said):
+    with bed.kubelet(reported):
+        report = bed.doctor(*bed.settings, "--in-cluster")
+    assert [each[1] for each in report.amiss] == ["unchecked", "unchecked"]
+    assert said in report.findings[-1]["message"]
+    assert (report.code, report.complete) == (0, False)
+
+
+def test_a_tenant_who_may_not_start_pods(bed):
+    bed.kubectl(f"-n {KUBEFLOW} create serviceaccount reader")
+    bed.kubectl(
+        f"-n {KUBEFLOW} create rolebinding reader --clusterrole=view"
+        f" --serviceaccount={KUBEFLOW}:reader"
+    )
+    kubeconfig = bed.cluster.kubeconfig_for(bed.cluster.token(KUBEFLOW, "reader"))
+    report = bed.doctor(*bed.settings, "--in-cluster", kubeconfig=kubeconfig)
+    [found] = [each for each in report.findings if each["check"] == "results"]
+    assert found["message"].endswith("you may not create pods in namespace kubeflow")
+    assert found["level"] == "unchecked"
 
 
 def test_results_in_the_pod(bed):
@@ -564,6 +723,15 @@ def test_pipeline_root_that_is_a_path(bed):
 def test_kubeflow_does_not_answer(bed):
     report = bed.doctor("--endpoint", "http://127.0.0.1:1")
     assert report.amiss == [("kubeflow", "wrong", "KubeflowUnreachable")]
+
+
+def test_kubeflow_that_only_the_cluster_reaches(bed):
+    report = bed.doctor("--endpoint", "http://ml-pipeline.kubeflow:8888")
+    assert report.amiss == [("kubeflow", "unchecked", "NotChecked")]
+    assert report.only["message"] == (
+        "could not be checked from here: http://ml-pipeline.kubeflow:8888: ml-pipeline.kubeflow"
+        " can be reached from inside the cluster only"
+    )
 
 
 @pytest.mark.parametrize(

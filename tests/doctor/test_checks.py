@@ -4,7 +4,7 @@ import pytest
 
 from privatekube_kfp.doctor import schedulers, server
 from privatekube_kfp.doctor.findings import Commands, Unknown
-from privatekube_kfp.doctor.images import reference
+from privatekube_kfp.doctor.registries import reference
 from privatekube_kfp.doctor.schedulers import Installed, Lead, Place, SchedulerFacts
 from privatekube_kfp.doctor.server import ServerFacts
 

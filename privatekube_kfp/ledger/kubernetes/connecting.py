@@ -34,7 +34,7 @@ def connecting(
     """A function that connects, anew each time it is called: with the credentials of then."""
 
     def connect() -> Connection:
-        if _is_in_pod(kubeconfig, context) and reached_directly():
+        if is_in_pod(kubeconfig, context) and reached_directly():
             return PodConnection(connections=connections, account=_POD_ACCOUNT)
         from kubernetes.client import ApiClient
 
@@ -59,7 +59,7 @@ def configuration(
     from kubernetes.config import incluster_config, kube_config
 
     settings = Configuration()
-    if _is_in_pod(kubeconfig, context):
+    if is_in_pod(kubeconfig, context):
         _read(
             "the pod's service account",
             lambda: incluster_config.load_incluster_config(client_configuration=settings),
@@ -79,7 +79,7 @@ def default_namespace(
     kubeconfig: str | None = None, context: str | None = None, *, name_one: str = NAME_ONE
 ) -> str:
     """The pod's namespace, or that of the kubeconfig's context."""
-    if _is_in_pod(kubeconfig, context):
+    if is_in_pod(kubeconfig, context):
         return (_POD_ACCOUNT / "namespace").read_text().strip()
     from kubernetes.config import kube_config
 
@@ -93,7 +93,8 @@ def default_namespace(
     return str(current["context"].get("namespace") or "default")
 
 
-def _is_in_pod(kubeconfig: str | None, context: str | None) -> bool:
+def is_in_pod(kubeconfig: str | None, context: str | None) -> bool:
+    """Whether it is a pod that asks for its own cluster."""
     return kubeconfig is None and context is None and (_POD_ACCOUNT / "token").exists()
 
 
