@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from privatekube_kfp.doctor.findings import Finding
 
 _ANSWER_SECONDS = 10.0
+_LOGIN_SECONDS = 60.0
 
 
 @click.command(short_help="Find what is wrong with a cluster, and what mends it.")
@@ -135,13 +136,21 @@ def doctor(
 
 
 def _connect(kubeconfig: str | None, context: str | None) -> Cluster:
-    from privatekube_kfp.doctor.cluster import Cluster
+    from privatekube_kfp.doctor.cluster import Cluster, NoCluster
+    from privatekube_kfp.doctor.deadlines import within
     from privatekube_kfp.ledger.kubernetes.api import Api
     from privatekube_kfp.ledger.kubernetes.connecting import connecting
 
-    connected = connecting(kubeconfig, context)
-    host = connected().configuration.host
-    return Cluster(Api(connected, patience=0.0, answer_within=_ANSWER_SECONDS), host)
+    def connect() -> tuple[Api, str]:
+        api = Api(connecting(kubeconfig, context), patience=0.0, answer_within=_ANSWER_SECONDS)
+        return api, api.host
+
+    try:
+        # A kubeconfig may name a command to log in with, which can take for ever.
+        return Cluster(*within(_LOGIN_SECONDS, connect))
+    except TimeoutError:
+        said = f"the kubeconfig's login command did not end within {_LOGIN_SECONDS:g} s"
+        raise NoCluster(said) from None
 
 
 def _show(finding: Finding) -> None:

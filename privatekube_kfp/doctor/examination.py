@@ -60,6 +60,7 @@ def examine(setup: Setup, connect: Callable[[], Cluster], commands: Commands) ->
         if account.namespace_is_there is not False:
             yield from _examine_pipelines(setup, cluster, account, reach, commands)
     except NoCluster as error:
+        reach = Reach(setup.inside)  # It is not asked again.
         yield wrong("cluster", "NoCluster", str(error), commands.kubectl("cluster-info"))
     if setup.endpoint is not None:
         yield from kubeflow.check(kubeflow.look(setup.endpoint, setup.token), reach)

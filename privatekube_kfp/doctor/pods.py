@@ -9,10 +9,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 
+from privatekube_kfp.doctor import probe
 from privatekube_kfp.doctor.cluster import PODS, Cluster
 from privatekube_kfp.doctor.findings import Unknown
 from privatekube_kfp.doctor.images import waiting
-from privatekube_kfp.doctor.probe import TERMINATION_LOG, Outcomes, outcomes
+from privatekube_kfp.doctor.probe import TERMINATION_LOG, Outcomes
 from privatekube_kfp.ledger.kubernetes.api import Object
 from privatekube_kfp.settings.schema import Images, TaskOptions, Toleration
 
@@ -65,7 +66,7 @@ def _outcomes(name: str, status: Object) -> Outcomes | Unknown:
     end = next((state["terminated"] for state in states if state.get("terminated")), None)
     why = status.get("message") or status.get("reason") or "it left no message"
     if end is not None:
-        found = outcomes(str(end.get("message") or "").splitlines())
+        found = probe.outcomes(str(end.get("message") or "").splitlines())
         if found:
             return found
         why = f"it ended with exit code {end.get('exitCode')}"
@@ -82,12 +83,11 @@ def pod_of(
 ) -> Object:
     """The pod, with what settings give to tasks; `places` by what to do there."""
     volumes = [secret for secret in options.secrets if secret.mount_path]
-    words = [word for pair in places.items() for word in pair]
     container = {
         "name": "doctor",
         "image": image,
         "imagePullPolicy": images.pull_policy or "IfNotPresent",
-        "command": ["python", "-m", "privatekube_kfp.doctor.probe", *words],
+        "command": probe.command("python", places),
         "env": _variables(options),
         "resources": {"requests": dict(options.requests), "limits": dict(options.limits)},
         "terminationMessagePath": TERMINATION_LOG,

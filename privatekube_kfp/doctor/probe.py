@@ -1,8 +1,9 @@
-"""Tries places in a process: `python -m privatekube_kfp.doctor.probe write s3://bucket/folder`.
+"""Tries places in a process: `python -m privatekube_kfp.doctor.probe 20 write s3://bucket/folder`.
 
 In one of its own, so that it has the environment that tasks would have and no other, and can be
 ended when an object store does not answer: on this machine, or in a pod. Writes as Allocate does
-before it asks for budget, or only looks; prints one JSON object a place.
+before it asks for budget, or only looks, for so many seconds at each place; prints one JSON object
+a place.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from types import FrameType
@@ -25,7 +26,7 @@ from privatekube_kfp.data.places import (
 )
 
 SECONDS = 20.0
-"""For each place."""
+"""For each place, unless told otherwise."""
 TERMINATION_LOG = "/dev/termination-log"
 """In a pod, Kubernetes keeps in its status what is written there: 4,096 bytes."""
 _MOST_MEMORY = 4 << 30
@@ -52,9 +53,11 @@ Outcomes = dict[str, tuple[Outcome, str]]
 
 def main(words: list[str]) -> None:
     _bound_memory()
+    os.environ.setdefault("AWS_MAX_ATTEMPTS", "2")
+    seconds = float(words[0])
     lines = []
-    for action, uri in zip(words[::2], words[1::2], strict=True):
-        outcome, said = _try(action, uri)
+    for action, uri in zip(words[1::2], words[2::2], strict=True):
+        outcome, said = _try(action, uri, seconds)
         lines.append(json.dumps({"action": action, "outcome": outcome, "said": said}))
         print(lines[-1], flush=True)
     with suppress(OSError), open(TERMINATION_LOG, "r+", encoding="utf-8") as file:
@@ -62,6 +65,12 @@ def main(words: list[str]) -> None:
     sys.stdout.flush()
     # At once: whatever still waits for an object store does so in threads.
     os._exit(0)
+
+
+def command(python: str, places: Mapping[str, str], seconds: float = SECONDS) -> list[str]:
+    """The command that tries places, by what to do there."""
+    words = [word for pair in places.items() for word in pair]
+    return [python, "-m", "privatekube_kfp.doctor.probe", f"{seconds:g}", *words]
 
 
 def outcomes(lines: Sequence[str]) -> Outcomes:
@@ -82,9 +91,12 @@ def _bound_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, hard))
 
 
-def _try(action: str, uri: str) -> tuple[Outcome, str]:
-    signal.signal(signal.SIGALRM, _out_of_time)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+def _try(action: str, uri: str, seconds: float) -> tuple[Outcome, str]:
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         if action == "write":
             try_writing(f"{uri.rstrip('/')}/doctor")
@@ -98,10 +110,6 @@ def _try(action: str, uri: str) -> tuple[Outcome, str]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return Outcome.DONE, ""
-
-
-def _out_of_time(_number: int, _frame: FrameType | None) -> None:
-    raise TimeoutError(f"no answer within {SECONDS:g} s")
 
 
 def _outcome(error: BaseException) -> Outcome:

@@ -27,15 +27,14 @@ from privatekube_kfp.ledger.kubernetes.api import Object
 from privatekube_kfp.settings import Settings
 from privatekube_kfp.settings.schema import TaskOptions
 
-_SECONDS = 2 * probe.SECONDS + 10.0
-"""For both places, and for what trying them imports."""
+_SECONDS_MORE = 20.0
+"""For what trying places imports; then the process that does it is killed."""
 # What this machine's user has, and a pod has not.
 _OWN_CREDENTIALS = ("AWS_", "GOOGLE_", "AZURE_", "GCS_", "FSSPEC_")
 _ISOLATED = {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_EC2_METADATA_DISABLED": "true",
-    "AWS_MAX_ATTEMPTS": "2",
     "NO_GCE_CHECK": "true",
 }
 _ENDPOINTS = (
@@ -91,7 +90,7 @@ def look(
     variables: dict[str, str] | Unknown,
     account: Object | Unknown | None,
     reach: Reach,
-    seconds: float = _SECONDS,
+    seconds: float = probe.SECONDS,
 ) -> tuple[PlaceFacts, PlaceFacts]:
     """Try where results go and the pipeline root as a task would, from this machine."""
     found = {}
@@ -170,23 +169,23 @@ def _probe(asked: Mapping[str, str], variables: Mapping[str, str], seconds: floa
     ours = {
         name: value for name, value in os.environ.items() if not name.startswith(_OWN_CREDENTIALS)
     }
-    words = [word for pair in asked.items() for word in pair]
+    in_all = len(asked) * seconds + _SECONDS_MORE
     lines: list[str] = []
     failed = Outcome.FAILED, "the try itself broke down"
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "privatekube_kfp.doctor.probe", *words],
+            probe.command(sys.executable, asked, seconds),
             env={**ours, **_ISOLATED, **variables},
             capture_output=True,
             stdin=subprocess.DEVNULL,
             text=True,
-            timeout=seconds,
+            timeout=in_all,
             check=False,
         )
         lines = done.stdout.splitlines()
     except subprocess.TimeoutExpired as error:
         lines = (error.stdout or b"").decode().splitlines()
-        failed = Outcome.UNREACHABLE, f"no answer within {seconds:g} s"
+        failed = Outcome.UNREACHABLE, f"no answer within {in_all:g} s"
     except OSError as error:
         failed = Outcome.FAILED, str(error)
     found = probe.outcomes(lines)

@@ -12,6 +12,8 @@ import urllib3
 from privatekube_kfp.doctor.deadlines import within
 
 _MOST_BYTES = 1_000_000
+_OF_PROXIES = (403, 407, 502, 503, 504)
+"""What proxies answer themselves: through one, it says nothing about the server."""
 
 
 class NoAnswer(Exception):
@@ -29,9 +31,12 @@ class Answer:
 def ask(method: str, url: str, headers: Mapping[str, str], seconds: float) -> Answer:
     """One request, through the proxy that the environment names for it. No redirect is followed."""
     try:
-        return within(seconds, lambda: _ask(method, url, headers, seconds))
+        answer = within(seconds, lambda: _ask(method, url, headers, seconds))
     except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         raise NoAnswer(_cause(error) + _by_proxy(url)) from error
+    if answer.status in _OF_PROXIES and proxy_for(url) is not None:
+        raise NoAnswer(f"{answer.status}{_by_proxy(url)}")
+    return answer
 
 
 def _ask(method: str, url: str, headers: Mapping[str, str], seconds: float) -> Answer:

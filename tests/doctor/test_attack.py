@@ -1,13 +1,24 @@
 """Clusters that are empty, closed, slow, huge or none at all: one sentence each, and in time."""
 
+import contextlib
 import json
+import os
 import socket
+import socketserver
 import threading
 
 import pytest
 import yaml
 
 from privatekube_kfp.cli import main
+from privatekube_kfp.doctor import kubeflow, storage
+from privatekube_kfp.doctor.cluster import Cluster, NoCluster
+from privatekube_kfp.doctor.findings import Unknown
+from privatekube_kfp.doctor.reach import Reach
+from privatekube_kfp.doctor.registries import ask_registry
+from privatekube_kfp.ledger.kubernetes.api import Api
+from privatekube_kfp.ledger.kubernetes.connecting import connecting
+from privatekube_kfp.settings import settings_from_text
 from tests.cli.running import KUBECONFIG
 from tests.doctor.bed import ACCOUNT, KUBEFLOW
 from tests.kubernetes.control_plane.cluster import ControlPlane
@@ -132,6 +143,186 @@ def test_credentials_that_nobody_knows(nowhere, capsys):
         code, document, _ = run(capsys, *kubeconfig_of(nowhere, listener.getsockname()[1]))
     assert code == 1
     assert only(document)["message"].endswith("does not accept your credentials")
+
+
+# Login commands
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo garbage; echo woe >&2", "failed to decode process output"),
+        ("echo '[]'", "malformed response"),
+        ("echo 'log in anew' >&2; exit 3", "process returned 3. log in anew"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_login_command_that_fails(nowhere, capsys, script, said):
+    """It goes on as nobody in no case, of whom a server may say much that is beside the point."""
+    listener, held = listening(b"")
+    with listener:
+        config = login_by(nowhere, listener.getsockname()[1], script)
+        code, document, err = run(capsys, *config)
+    assert (code, err, held) == (1, "", [])
+    assert only(document)["reason"] == "NoCluster"
+    assert only(document)["message"].startswith("config cannot be used: its login failed: ")
+    assert said in only(document)["message"]
+
+
+def test_login_command_that_hangs(nowhere, capsys, monkeypatch):
+    monkeypatch.setattr("privatekube_kfp.cli.doctor._LOGIN_SECONDS", 0.5)
+    os.mkfifo(nowhere / "pipe")
+    code, document, err = run(capsys, *login_by(nowhere, 1, "cat pipe"))
+    assert (code, err) == (1, "")
+    assert only(document)["message"] == "the kubeconfig's login command did not end within 0.5 s"
+    with (nowhere / "pipe").open("w"):
+        pass  # lets it end
+
+
+def login_by(folder, port, script):
+    option = kubeconfig_of(folder, port)
+    config = yaml.safe_load((folder / "config").read_text())
+    command = {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login"}
+    config["users"][0]["user"] = {"exec": command}
+    (folder / "config").write_text(yaml.safe_dump(config))
+    if script is not None:
+        (folder / "login").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "login").chmod(0o755)
+    return option
+
+
+# Servers that send a byte now and then, or without end
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000000\r\n\r\n"
+
+
+@contextlib.contextmanager
+def sending(*, first, piece, every):
+    """A server that never comes to the end of its answers, however long one waits."""
+    over = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(65536)
+            with contextlib.suppress(OSError):
+                self.request.sendall(first)
+                while not over.wait(every):
+                    self.request.sendall(piece)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_address[1]
+        over.set()
+        server.shutdown()
+        thread.join()
+
+
+SLOW = [
+    pytest.param({"first": b"HTTP/1.1 200 OK\r\nX: ", "piece": b"a"}, id="header"),
+    pytest.param({"first": HEAD, "piece": b" "}, id="body"),
+]
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_slow_kubeflow(slow):
+    with sending(**slow, every=0.05) as port:
+        facts = kubeflow.look(f"http://127.0.0.1:{port}", seconds=0.5)
+    assert facts.failed == "it gave no answer: no answer within 0.5 s"
+
+
+def test_huge_kubeflow():
+    with sending(first=HEAD, piece=b" " * 100_000, every=0) as port:
+        facts = kubeflow.look(f"http://127.0.0.1:{port}")
+    assert facts.failed == "it gave no answer: it answers with more than 1,000,000 bytes"
+
+
+@pytest.mark.parametrize("slow", SLOW[:1])
+def test_slow_registry(slow):
+    with sending(**slow, every=0.05) as port:
+        answer = ask_registry(f"127.0.0.1:{port}/team/python:1", {}, seconds=0.5)
+    assert answer == Unknown(
+        f"registry 127.0.0.1:{port} cannot be reached: no answer within 0.5 s", from_here=True
+    )
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_slow_api_server(slow, nowhere):
+    with sending(**slow, every=0.05) as port:
+        _, config = kubeconfig_of(nowhere, port)
+        api = Api(connecting(config), patience=0.0)
+        with pytest.raises(NoCluster, match=r"no whole answer .* no answer within 0\.5 s"):
+            Cluster(api, api.host, in_all=0.5).about("/version")
+
+
+def test_deeply_nested_answer(nowhere, capsys):
+    body = b"[" * 200_000
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    listener, _ = listening(answer)
+    with listener:
+        port = listener.getsockname()[1]
+        facts = kubeflow.look(f"http://127.0.0.1:{port}")
+        code, document, err = run(capsys, *kubeconfig_of(nowhere, port))
+    assert facts.failed == "it answered 200, and not as Kubeflow Pipelines does"
+    assert (code, err, only(document)["reason"]) == (1, "", "NoCluster")
+
+
+@pytest.mark.parametrize(
+    "sends", [{"piece": b" ", "every": 1}, {"piece": b" " * 10**6, "every": 0}]
+)
+def test_object_store_that_never_ends(sends):
+    """The process that tries it ends by itself, and with little memory."""
+    settings = settings_from_text("results: s3://team/results", "site.yaml")
+    with sending(first=HEAD, **sends) as port:
+        variables = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+        }
+        results, _ = storage.look(settings, variables, None, Reach(inside=False), seconds=1.0)
+    assert isinstance(results.outcome, Unknown)
+    assert results.outcome.why == "its object store cannot be reached: no answer within 1 s"
+
+
+# Proxies
+
+
+def test_a_proxy_that_refuses(nowhere, capsys, monkeypatch):
+    """What it says is not what a server says; a password in its address is not told."""
+    listener, _ = listening(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+    with listener:
+        proxy = f"http://me:hidden@127.0.0.1:{listener.getsockname()[1]}"
+        for name in ("http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, proxy)
+        monkeypatch.delenv("no_proxy", raising=False)
+        (nowhere / "good").write_text(KUBECONFIG)
+        code, document, err = run(
+            capsys, "--kubeconfig", "good", "--endpoint", "http://kubeflow.example:8888"
+        )
+        answer = ask_registry("registry.example/team/python:1", {})
+    assert (code, err) == (1, "")
+    said = document["findings"][-1]
+    assert (said["check"], said["level"]) == ("kubeflow", "wrong")
+    assert said["message"].endswith("it gave no answer: 403, by the proxy 127.0.0.1")
+    assert isinstance(answer, Unknown)
+    assert answer.why.endswith(", by the proxy 127.0.0.1")
+    assert "hidden" not in json.dumps(document) + answer.why
+
+
+def test_a_proxy_that_is_none(nowhere, capsys, monkeypatch):
+    for name in ("http_proxy", "https_proxy"):
+        monkeypatch.setenv(name, "socks5://127.0.0.1:1")
+    (nowhere / "good").write_text(KUBECONFIG)
+    code, document, err = run(
+        capsys, "--kubeconfig", "good", "--endpoint", "http://ml-pipeline.kubeflow:8888"
+    )
+    assert (code, err) == (1, "")
+    assert [each["reason"] for each in document["findings"]] == [
+        None,
+        "NoCluster",
+        "KubeflowUnreachable",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doctor.bed import KUBEFLOW, ROOT
+from tests.doctor.bed import KUBEFLOW, ROOT, good_settings
 
 PAGE = (ROOT / "docs/doctor.md").read_text()
 _ADDRESS = re.compile(r"https://127\.0\.0\.1:\d+")
@@ -26,7 +26,7 @@ def settled(text: str) -> str:
 @pytest.mark.server
 def test_what_it_shows(bed):
     (bed.folder / "privatekube.yaml").write_text(Path(bed.settings[1]).read_text())
-    good, bad = shown()
+    good, bad, inside = shown()
     try:
         printed = bed.text("doctor", "--namespace", KUBEFLOW, "--settings", "privatekube.yaml")
         assert settled(printed).splitlines() == [settled(line) for line in good]
@@ -34,6 +34,11 @@ def test_what_it_shows(bed):
         printed = bed.text("doctor", "--namespace", KUBEFLOW, "--settings", "none", code=1)
         assert "\n".join(bad) in printed
         bed.shell(bad[-1].partition("run: ")[2])
+        settings = good_settings(bed.store)
+        settings["tasks"]["env"]["AWS_ENDPOINT_URL"] = "http://seaweedfs.kubeflow:9000"
+        bed.write_settings("privatekube.yaml", settings)
+        printed = bed.text("doctor", "--settings", "privatekube.yaml")
+        assert "\n".join(inside) in printed
     finally:
         (bed.folder / "privatekube.yaml").unlink()
 

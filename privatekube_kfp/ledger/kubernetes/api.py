@@ -167,6 +167,11 @@ class Api:
         self._skew: float | None = None
 
     @property
+    def host(self) -> str:
+        """The API server's address."""
+        return str(self._client.configuration.host)
+
+    @property
     def clock_skew(self) -> float | None:
         """Seconds that this machine's clock is ahead of the server's, as of the last answer."""
         return self._skew

@@ -6,8 +6,10 @@ client is imported where it is needed: it takes its time, and most pods do witho
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -66,13 +68,35 @@ def configuration(
         )
     else:
         source = _kubeconfig(kubeconfig, name_one)
-        _read(
-            source,
-            lambda: kube_config.load_kube_config(
-                source, context=context, client_configuration=settings
-            ),
-        )
+        with _logged_errors() as errors:
+            _read(
+                source,
+                lambda: kube_config.load_kube_config(
+                    source, context=context, client_configuration=settings
+                ),
+            )
+        if errors and not settings.api_key and not settings.cert_file:
+            # The client would go on as nobody.
+            raise _unusable(source, f"its login failed: {' '.join(errors[-1].split())}")
     return settings
+
+
+@contextmanager
+def _logged_errors() -> Iterator[list[str]]:
+    """What the Kubernetes client logs in place of failing: a login command that fails."""
+    said: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    handler, root = Handler(logging.ERROR), logging.getLogger()
+    # While there is a handler, the client's messages are not printed.
+    root.addHandler(handler)
+    try:
+        yield said
+    finally:
+        root.removeHandler(handler)
 
 
 def default_namespace(
