@@ -226,7 +226,8 @@ class Store:
 
     def _sign(self) -> None:
         sign = json.dumps({"holder": self._holder, "alive": time.time()})
-        self._files.pipe_file(self._path("lock"), sign.encode())
+        with self._writing("lock"):
+            self._files.pipe_file(self._path("lock"), sign.encode())
         self._signed_at = time.monotonic()
 
     def _busy(self) -> PrivateKubeError:

@@ -44,13 +44,20 @@ def say(request):
 
 
 @pytest.fixture(scope="session")
-def node(say, tmp_path_factory):
-    """A node with the scheduler's image and that of the protocol, and an S3 server beside it."""
+def node(request, say):
+    """A node with the scheduler's image, that of the protocol, and the large ones where asked for.
+
+    All are built before it starts: from then on, this process is in the node's network, from where
+    no package index can be reached.
+    """
     reason = needs.why_not()
     if reason:
         raise pytest.fail.Exception(f"No node can run here: {reason}.", pytrace=False)
     needs.install()
-    archives = [images.build(image, say) for image in (images.SCHEDULER, images.PYTHON)]
+    wanted = [images.SCHEDULER, images.PYTHON]
+    if any(item.get_closest_marker("images") for item in request.session.items):
+        wanted += [images.TORCH, images.KERAS]
+    archives = [images.build(image, say) for image in wanted]
     began = time.monotonic()
     with Node(say) as made:
         for archive in archives:

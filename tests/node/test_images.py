@@ -10,16 +10,9 @@ from tests.node.tasks import Pods
 pytestmark = pytest.mark.images
 
 
-@pytest.fixture(scope="module")
-def with_all_images(installed, say):
-    for image in (images.TORCH, images.KERAS):
-        installed.load(images.build(image, say))
-    return installed
-
-
 @pytest.mark.parametrize("pipeline", ["product_lstm", "sentiment_bert", "product_linear_keras"])
-def test_every_task_of_a_training_in_a_pod(with_all_images, ingested, store, ledger, pipeline):
-    pods = Pods(with_all_images, store, (images.PYTHON, images.TORCH, images.KERAS))
+def test_every_task_of_a_training_in_a_pod(installed, ingested, store, ledger, pipeline):
+    pods = Pods(installed, store, (images.PYTHON, images.TORCH, images.KERAS))
     pods.begin_run()
     said = {"epsilon": "20", "epochs": 1, "units": ROWS, "words": "stand-in"}
     _, ran = pods.run_pipeline(pipeline, **said, uri=f"s3://results/{pipeline}")

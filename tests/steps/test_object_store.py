@@ -6,7 +6,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from privatekube_kfp.core.errors import Invalid
+from privatekube_kfp.core.errors import Invalid, PrivateKubeError
+from privatekube_kfp.data.store import Store
 from privatekube_kfp.dp.sources import word_vectors
 from privatekube_kfp.steps.claims import consume
 from privatekube_kfp.steps.data import download, upload
@@ -127,6 +128,14 @@ def test_a_bucket_that_is_not_there(world, fails):
     said = fails(world.allocate, results="s3://nobodys/model")
     assert "s3://nobodys/model: The specified bucket does not exist; no budget" in said
     assert list(world.ledger.claims()) == []
+
+
+def test_data_cannot_be_brought_into_a_bucket_that_is_not_there(world):
+    with pytest.raises(PrivateKubeError) as refused, Store("s3://nobodys/clicks").held():
+        pass
+    assert refused.value.message == (
+        "s3://nobodys/clicks/lock cannot be used: The specified bucket does not exist"
+    )
 
 
 def test_a_place_that_can_only_be_read(world, behind, monkeypatch, fails):
