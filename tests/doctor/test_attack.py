@@ -14,6 +14,7 @@ from privatekube_kfp.cli import main
 from privatekube_kfp.doctor import kubeflow, storage
 from privatekube_kfp.doctor.cluster import Cluster, NoCluster
 from privatekube_kfp.doctor.findings import Unknown
+from privatekube_kfp.doctor.probe import Outcome
 from privatekube_kfp.doctor.reach import Reach
 from privatekube_kfp.doctor.registries import ask_registry
 from privatekube_kfp.ledger.kubernetes.api import Api
@@ -273,16 +274,10 @@ def test_deeply_nested_answer(nowhere, capsys):
 )
 def test_object_store_that_never_ends(sends):
     """The process that tries it ends by itself, and with little memory."""
-    settings = settings_from_text("results: s3://team/results", "site.yaml")
     with sending(first=HEAD, **sends) as port:
-        variables = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": "a",
-            "AWS_SECRET_ACCESS_KEY": "b",
-        }
-        results, _ = storage.look(settings, variables, None, Reach(inside=False), seconds=1.0)
-    assert isinstance(results.outcome, Unknown)
-    assert results.outcome.why == "its object store cannot be reached: no answer within 1 s"
+        found = tried(f"http://127.0.0.1:{port}", Reach(inside=False), seconds=1.0)
+    assert isinstance(found, Unknown)
+    assert found.why == "its object store cannot be reached: no answer within 1 s"
 
 
 # Proxies
@@ -308,6 +303,37 @@ def test_a_proxy_that_refuses(nowhere, capsys, monkeypatch):
     assert isinstance(answer, Unknown)
     assert answer.why.endswith(", by the proxy 127.0.0.1")
     assert "hidden" not in json.dumps(document) + answer.why
+
+
+def test_an_object_store_behind_a_proxy_that_refuses(monkeypatch):
+    """Whether pods are refused too, nobody knows."""
+    listener, _ = listening(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+    with listener:
+        for name in ("http_proxy", "HTTP_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        found = tried("http://store.example:9000", Reach(inside=False))
+    assert isinstance(found, Unknown)
+    assert found.why.startswith("a proxy is between, which may say this: ")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_cannot_be_reached_is_known_to_be_wrong_only_inside(inside):
+    found = tried("http://127.0.0.1:1", Reach(inside))
+    assert (found is Outcome.UNREACHABLE) is inside
+    assert isinstance(found, Unknown) is not inside
+
+
+def tried(endpoint, reach, seconds=20.0):
+    """How writing to an object store went."""
+    settings = settings_from_text("results: s3://team/results", "site.yaml")
+    variables = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+    }
+    return storage.look(settings, variables, None, reach, seconds=seconds)[0].outcome
 
 
 def test_a_proxy_that_is_none(nowhere, capsys, monkeypatch):

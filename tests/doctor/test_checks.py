@@ -3,7 +3,8 @@
 import pytest
 
 from privatekube_kfp.doctor import schedulers, server
-from privatekube_kfp.doctor.findings import Commands, Unknown
+from privatekube_kfp.doctor.findings import Commands, Unknown, wrong
+from privatekube_kfp.doctor.reach import Reach
 from privatekube_kfp.doctor.registries import reference
 from privatekube_kfp.doctor.schedulers import Installed, Lead, Place, SchedulerFacts
 from privatekube_kfp.doctor.server import ServerFacts
@@ -83,3 +84,29 @@ def test_commands_name_the_cluster_and_can_be_pasted():
         "privatekube install --apply --namespace privacy"
         " --kubeconfig 'my config' --context admin@home"
     )
+
+
+@pytest.mark.parametrize(
+    ("host", "inside"),
+    [
+        ("seaweedfs.kubeflow", True),
+        ("minio-service.kubeflow.svc", True),
+        ("minio-service.kubeflow.svc.cluster.local.", True),
+        ("minio", True),
+        ("localhost", False),
+        ("10.0.0.1", False),
+        ("::1", False),
+        ("example.com", False),
+        ("s3.kubeflow.com", False),
+        ("", False),
+    ],
+)
+def test_names_that_only_a_cluster_knows(host, inside):
+    reach = Reach(inside=False, has_namespace=lambda name: name == "kubeflow")
+    assert reach.is_of_cluster(host) is inside
+
+
+def test_messages_are_one_line_whatever_was_said():
+    found = wrong("cluster", "NoCluster", "it said\n\x1b[31mred\r\n" + "x" * 10_000, None)
+    assert found.message.startswith("it said [31mred xxx")
+    assert len(found.message) < 700
