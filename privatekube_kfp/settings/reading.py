@@ -20,6 +20,7 @@ CONFIG_MAP_NAME = "privatekube-settings"
 NONE = "none"
 """An address that means no settings, though there may be a file."""
 _CONFIG_MAP = "configmap:"
+_LONGEST = 1 << 20
 
 
 def find_settings(
@@ -41,13 +42,19 @@ def read_settings(address: str) -> Settings:
         return _of_cluster(*config_map_of(address), address)
     path = Path(address)
     try:
-        text = path.read_text()
+        with path.open() as file:
+            text = file.read(_LONGEST + 1)
     except UnicodeDecodeError:
         raise InvalidSettings(f"{address} is not text: settings are a YAML file") from None
     except OSError as error:
         raise InvalidSettings(
             f"the settings {address} cannot be read: {error.strerror or error}"
         ) from None
+    if len(text) > _LONGEST:
+        raise InvalidSettings(
+            f"{address} is longer than {_LONGEST:,} characters: no settings are, nor would a"
+            " ConfigMap hold them"
+        )
     return settings_from_text(text, address)
 
 

@@ -77,3 +77,8 @@ def test_a_file_above_that_belongs_to_another_is_not_followed(folder: Path) -> N
     with pytest.raises(InvalidSettings, match="belongs to another user: name it with --settings"):
         find_settings()
     assert find_settings(str(path)).namespace == "theirs"
+
+
+def test_a_file_without_end():
+    with pytest.raises(InvalidSettings, match=r"/dev/zero is longer than 1,048,576 characters"):
+        read_settings("/dev/zero")
