@@ -14,19 +14,15 @@ import signal
 import ssl
 import subprocess
 import tempfile
-import time
-import urllib.request
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tests.kubernetes.control_plane import die_with_parent
 from tests.kubernetes.control_plane.binaries import find_or_build, find_or_build_set
 from tests.kubernetes.control_plane.certificates import Authority, Pair
 from tests.kubernetes.control_plane.cluster import Cluster, kubeconfig
+from tests.kubernetes.control_plane.parts import Parts, answers
 from tests.kubernetes.control_plane.recipe import NODE
 from tests.node import images, keeper
 from tests.node.needs import PLUGINS
@@ -62,12 +58,12 @@ class Node(Cluster):
         self._home = Path(tempfile.mkdtemp(prefix=_PREFIX))
         super().__init__(self._home / "admin.kubeconfig", self._control.kubectl, self._home)
         self._exit = ExitStack()
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._parts = Parts(self._home, NodeFailed, _READY_SECONDS)
         self._inside: list[str] = []
 
     @property
     def logs(self) -> Path:
-        return self._home / "logs"
+        return self._parts.logs
 
     def __enter__(self) -> Self:
         try:
@@ -79,9 +75,8 @@ class Node(Cluster):
     def start(self) -> Self:
         """Start all parts; returns when pods can run and names are resolved."""
         self.logs.mkdir()
+        # Before any part starts: all are in the network that this thread is in then.
         self._exit.enter_context(own_network())
-        # A process dies with the thread that started it, and this one is in the node's network.
-        self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="node")
         # 1. What the parts know of each other.
         self._make_keys()
         # 2. The control plane.
@@ -94,20 +89,14 @@ class Node(Cluster):
             self.load(archive)
         # 5. The kubelet, and services.
         self._start_kubelet()
-        self._wait_until(self._is_ready, "kubelet", "containerd")
+        self._parts.wait_until(self._is_ready, "kubelet", "containerd")
         self.apply(_cluster_dns())
         self.wait_for("deployment/coredns", namespace="kube-system")
         return self
 
     def stop(self) -> None:
         super().stop()
-        for process in self._running.values():
-            process.kill()
-        for process in self._running.values():
-            process.wait()
-        self._running.clear()
-        if hasattr(self, "_starter"):
-            self._starter.shutdown()
+        self._parts.close()
         self._exit.close()
         _remove_cgroups(self._home.name)
         shutil.rmtree(self._home, ignore_errors=True)
@@ -130,11 +119,11 @@ class Node(Cluster):
     def start_beside(self, name: str, command: list[str], is_up: Callable[[], bool]) -> None:
         """Start a program in the node's network, and wait until it serves."""
         self._spawn(name, *command)
-        self._wait_until(is_up, name)
+        self._parts.wait_until(is_up, name)
 
     def kill(self, name: str, how: signal.Signals) -> None:
         """Send a signal to a part."""
-        self._running[name].send_signal(how)
+        self._parts[name].send_signal(how)
 
     # Parts
 
@@ -215,7 +204,7 @@ class Node(Cluster):
             f"--kubelet-client-key={self._to_kubelet.key}",
             f"--cert-dir={self._home / 'keys'}",
         )
-        self._wait_until(lambda: self._answers("/readyz"), "etcd", "kube-apiserver")
+        self._parts.wait_until(lambda: self._answers("/readyz"), "etcd", "kube-apiserver")
         manager = self._clients_of_node["manager"]
         self._spawn(
             "kube-controller-manager",
@@ -254,8 +243,8 @@ class Node(Cluster):
             *("--kill-child", "--mount-proc", "/usr/bin/python3", "-I", "-S"),
             *(keeper.__file__, str(self._home)),
         )
-        self._wait_until((self._home / "kept").exists, "keeper")
-        unshare = self._running["keeper"].pid
+        self._parts.wait_until((self._home / "kept").exists, "keeper")
+        unshare = self._parts["keeper"].pid
         first = Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split()[0]
         self._inside = ["/usr/bin/nsenter", f"--target={first}", "--mount", "--pid", "--wd=/"]
 
@@ -270,15 +259,15 @@ class Node(Cluster):
             shutil.rmtree(images.folder() / "loaded", ignore_errors=True)
         command = (*self._inside, str(self._programs / "containerd"), "--config", str(settings))
         self._spawn("containerd", *command)
-        self._wait_until(self._runs_containers, "containerd")
+        self._parts.wait_until(self._runs_containers, "containerd")
         left = self._ctr("containers", "ls", "-q").split()
         if left:  # Of a run that was killed; the runtime must not take them for its own.
             self._ctr("containers", "rm", *left)
-            self._running["containerd"].kill()
+            self._parts["containerd"].kill()
             subprocess.run([*self._inside, "pkill", "-x", "containerd"], check=False)
-            self._running["containerd"].wait()
+            self._parts["containerd"].wait()
             self._spawn("containerd", *command)
-            self._wait_until(self._runs_containers, "containerd")
+            self._parts.wait_until(self._runs_containers, "containerd")
 
     def _start_kubelet(self) -> None:
         serving = self._authority.server(
@@ -364,17 +353,7 @@ class Node(Cluster):
 
     def _spawn(self, name: str, *command: str) -> None:
         path = f"{self._programs}:/usr/sbin:/usr/bin:/sbin:/bin"
-        with (self.logs / f"{name}.log").open("ab") as log:
-            self._running[name] = self._starter.submit(
-                subprocess.Popen,
-                die_with_parent.wrapped(list(command)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={"PATH": path, "HOME": str(self._home)},
-                cwd=self._home,
-                start_new_session=True,
-            ).result()
+        self._parts.start(name, list(command), {"PATH": path, "HOME": str(self._home)})
 
     def _ctr(self, *args: str) -> str:
         program = [str(self._programs / "ctr"), "--address", str(self._socket), "-n", "k8s.io"]
@@ -397,29 +376,7 @@ class Node(Cluster):
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
     def _answers(self, path: str) -> bool:
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)
-        )
-        try:
-            with opener.open(f"https://{ADDRESS}:{_API_PORT}{path}", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    def _wait_until(self, done: Callable[[], bool], *needed: str) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
-        while not done():
-            for name in needed:
-                if (code := self._running[name].poll()) is not None:
-                    raise NodeFailed(f"{name} ended with {code}: {self._end_of_log(name)}")
-            if time.monotonic() > deadline:
-                ends = "\n".join(f"{name}: {self._end_of_log(name)}" for name in needed)
-                raise NodeFailed(f"not ready after {_READY_SECONDS} s: {ends}")
-            time.sleep(0.05)
-
-    def _end_of_log(self, name: str) -> str:
-        with (self.logs / f"{name}.log").open(errors="replace") as log:
-            return "its log ends\n" + "".join(deque(log, 15))
+        return answers(f"https://{ADDRESS}:{_API_PORT}{path}", self._tls)
 
 
 def _containerd(root: Path, state: Path, socket: Path, networks: Path) -> str:

@@ -20,10 +20,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-import urllib.request
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,9 +28,9 @@ import kubernetes.client
 import kubernetes.config
 import yaml
 
-from tests.kubernetes.control_plane import die_with_parent
 from tests.kubernetes.control_plane.binaries import Binaries
 from tests.kubernetes.control_plane.certificates import Authority
+from tests.kubernetes.control_plane.parts import Parts, answers
 
 EXISTING = "PRIVATEKUBE_TEST_KUBECONFIG"
 """The environment variable that names a cluster to test against, instead of our own."""
@@ -44,7 +41,6 @@ CONTROLLER_MANAGER = "kube-controller-manager"
 
 _PREFIX = "privatekube-control-plane-"
 _READY_SECONDS = 180
-_GRACE_SECONDS = 5
 _SHM = Path("/dev/shm")
 _SHM_BYTES = 2 << 30
 _ETCD_QUOTA_BYTES = 8 << 30
@@ -271,9 +267,7 @@ class ControlPlane(Cluster):
         self._controller_manager_args = list(controller_manager_args)
         self._data = _data_folder(self._home)
         self._commands: dict[str, list[str]] = {}
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        # A process dies with the thread that started it, so one thread that stays starts all.
-        self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="control-plane")
+        self._parts = Parts(self._home, ControlPlaneFailed, _READY_SECONDS)
 
     def start(self) -> Self:
         """Start all parts; returns when the API server serves and service accounts are made.
@@ -290,13 +284,13 @@ class ControlPlane(Cluster):
                     self._wait_until_ready()
                     if CONTROLLER_MANAGER in self._commands:
                         self._spawn(CONTROLLER_MANAGER)
-                        self._wait_until(self._has_service_account, CONTROLLER_MANAGER)
+                        self._parts.wait_until(self._has_service_account, CONTROLLER_MANAGER)
                     return self
                 except ControlPlaneFailed as error:
                     # Between our choice of a port and its use, another process may take it.
                     if attempt == 2 or "address already in use" not in str(error):
                         raise
-                    self._kill_all()
+                    self._parts.kill_all()
             raise AssertionError("unreachable")
         except BaseException:
             self.stop()
@@ -307,11 +301,11 @@ class ControlPlane(Cluster):
 
     @property
     def pids(self) -> dict[str, int]:
-        return {name: each.pid for name, each in self._running.items() if each.poll() is None}
+        return self._parts.pids
 
     @property
     def logs(self) -> Path:
-        return self._home / "logs"
+        return self._parts.logs
 
     def restart_etcd(self, how: signal.Signals = signal.SIGTERM) -> None:
         self._restart(ETCD, how)
@@ -325,14 +319,13 @@ class ControlPlane(Cluster):
         self._restart(CONTROLLER_MANAGER, how)
 
     def kill(self, name: str, how: signal.Signals) -> None:
-        self._process(name).send_signal(how)
+        self._parts[name].send_signal(how)
         if how == signal.SIGKILL:
-            self._process(name).wait()
+            self._parts[name].wait()
 
     def stop(self) -> None:
         super().stop()
-        self._kill_all()
-        self._starter.shutdown()
+        self._parts.close()
         shutil.rmtree(self._data, ignore_errors=True)
         shutil.rmtree(self._home, ignore_errors=True)
         self._held.close()
@@ -438,76 +431,20 @@ class ControlPlane(Cluster):
         env |= {key: value for key, value in os.environ.items() if not key.startswith("ETCD_")}
         if os.uname().machine == "aarch64":
             env["ETCD_UNSUPPORTED_ARCH"] = "arm64"
-        with (self.logs / f"{name}.log").open("ab") as log:
-            self._running[name] = self._starter.submit(
-                subprocess.Popen,
-                die_with_parent.wrapped(self._commands[name]),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=env,
-                cwd=self._home,
-                # A Ctrl-C at the terminal is for the tests, which then stop these in order.
-                start_new_session=True,
-            ).result()
+        self._parts.start(name, self._commands[name], env)
 
     def _restart(self, name: str, how: signal.Signals) -> None:
-        process = self._process(name)
-        process.send_signal(how)
-        process.send_signal(signal.SIGCONT)  # Else one that is frozen never gets it.
-        try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        self._parts.end(name, how)
         self._spawn(name)
 
-    def _kill_all(self) -> None:
-        for process in self._running.values():
-            process.kill()
-        for process in self._running.values():
-            process.wait()
-        self._running.clear()
-
-    def _process(self, name: str) -> subprocess.Popen[bytes]:
-        if name not in self._running:
-            known = ", ".join(self._running)
-            raise ValueError(f"no part of this control plane is called {name!r}; there are {known}")
-        return self._running[name]
-
     def _wait_until_ready(self) -> None:
-        self._wait_until(lambda: self._answers("/readyz"), ETCD, API_SERVER)
+        self._parts.wait_until(lambda: self._answers("/readyz"), ETCD, API_SERVER)
 
     def _has_service_account(self) -> bool:
         return self._answers("/api/v1/namespaces/default/serviceaccounts/default")
 
     def _answers(self, path: str) -> bool:
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)
-        )
-        try:
-            with opener.open(self.server + path, timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-    def _wait_until(self, done: Callable[[], bool], *needed: str) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
-        while not done():
-            for name in needed:
-                code = self._running[name].poll()
-                if code is not None:
-                    raise ControlPlaneFailed(f"{name} ended with {code}: {self._end_of_log(name)}")
-            if time.monotonic() > deadline:
-                name = needed[-1]
-                raise ControlPlaneFailed(
-                    f"{name} was not ready after {_READY_SECONDS} s: {self._end_of_log(name)}"
-                )
-            time.sleep(0.05)
-
-    def _end_of_log(self, name: str) -> str:
-        with (self.logs / f"{name}.log").open(errors="replace") as log:
-            return "its log ends\n" + "".join(deque(log, 15))
+        return answers(self.server + path, self._tls)
 
 
 def kubeconfig(cluster: Mapping[str, Any], user: Mapping[str, str], namespace: str) -> str:
