@@ -2,31 +2,32 @@
 
 Its answer lists every node of the run's Workflow: tasks, their drivers and pods, groups of tasks.
 Errors are empty in it, so the reason is read where it was written: in the log of the task's pod.
-Where that cannot be had, whoever asks is told how to.
+Kubeflow's API hands it out, its UI does, and so does the cluster to whoever may read pods there.
+Where none of them does, the user is told the command that shows it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from privatekube_kfp.ledger.kubernetes.connecting import configuration
 from privatekube_kfp.local.logs import OwnLines
 from privatekube_kfp.local.pipeline import CompiledPipeline
 from privatekube_kfp.steps.log_lines import error_in
 
 LINES = 10
-_SECONDS = 30
+_SECONDS = 15
 _DRIVER = "-driver"
 _SHOWN = ("RUNNING", "SUCCEEDED", "SKIPPED", "FAILED", "CANCELED", "CACHED")
 _TEMPLATES = ("system-container-impl", "retry-system-container-impl")
 _NODE = re.compile(r"(?P<workflow>.+)-(?P<number>\d+)")
 _ATTEMPT = re.compile(r"\(\d+\)$")
 _MARK = "Error: "
-_LAUNCHERS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|time=\S+ level=")
+_LAUNCHERS = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d|time=\S+ level=|Error: exit status \d+$")
 """How lines begin that Kubeflow's launcher and Argo write into a task's log."""
 _DEFAULT_NAMESPACE = "kubeflow"
 
@@ -73,8 +74,11 @@ def states(compiled: CompiledPipeline, run: Any) -> dict[str, str]:
     }
 
 
-def failed_tasks(client: Any, compiled: CompiledPipeline, run: Any) -> list[FailedTask]:
+def failed_tasks(
+    client: Any, compiled: CompiledPipeline, run: Any, namespace: str | None
+) -> list[FailedTask]:
     """The tasks that failed, in the order in which they ended, with the ends of their logs."""
+    logs = _PodLogs(client, str(run.run_id), namespace or _DEFAULT_NAMESPACE)
     names = set(_tasks(compiled.spec))
     failed = [detail for detail in _details(run) if detail.state in ("FAILED", "ERROR")]
     failed.sort(key=lambda detail: str(detail.end_time or ""))
@@ -82,13 +86,13 @@ def failed_tasks(client: Any, compiled: CompiledPipeline, run: Any) -> list[Fail
     for detail in failed:
         name = str(detail.display_name)
         if name in names:
-            found.append(_with_log(client, run, name, detail))
+            found.append(_with_log(logs, run, name, detail))
         elif name.endswith(_DRIVER) and name.removesuffix(_DRIVER) in names:
             found.append(FailedTask(f"{name.removesuffix(_DRIVER)} (before it began)"))
     return found
 
 
-def _with_log(client: Any, run: Any, name: str, detail: Any) -> FailedTask:
+def _with_log(logs: _PodLogs, run: Any, name: str, detail: Any) -> FailedTask:
     """A task, with the log of the last of its pods that has one."""
     nodes = _nodes_of_task(_details(run), name)
     # Where Kubeflow's Argo retries nothing by itself, the children of a task are its pods.
@@ -101,7 +105,7 @@ def _with_log(client: Any, run: Any, name: str, detail: Any) -> FailedTask:
         pods = [f"{node['workflow']}-{template}-{node['number']}" for template in _TEMPLATES]
         pod = pod or pods[0]
         for candidate in (*pods, id):
-            if lines := _log(client, str(run.run_id), candidate):
+            if lines := logs.read(candidate):
                 return FailedTask(name, candidate, lines)
     return FailedTask(name, pod)
 
@@ -141,24 +145,62 @@ def _fnv1a(text: str) -> int:
     return total
 
 
-def _log(client: Any, run: str, pod: str) -> tuple[str, ...]:
-    """The lines of a pod's log, as far as Kubeflow hands it out."""
-    with suppress(Exception):
-        answer = client._run_api.api_client.call_api(
-            f"/apis/v1alpha1/runs/{quote(run)}/nodes/{quote(pod)}/log",
+class _PodLogs:
+    """Reads the logs of pods, wherever one can be had."""
+
+    def __init__(self, client: Any, run: str, namespace: str) -> None:
+        self._client = client
+        self._run = run
+        self._namespace = namespace
+        self._ways = [self._from_api, self._from_ui, self._from_cluster]
+
+    def read(self, pod: str) -> tuple[str, ...]:
+        """What the task has written, without what was written of it; empty if it cannot be had."""
+        for way in list(self._ways):
+            try:
+                text = way(pod)
+            except Exception as error:
+                # Whoever answers may have another pod's log; who cannot be reached has none.
+                if getattr(error, "status", None) is None:
+                    self._ways.remove(way)
+                continue
+            own = OwnLines().among(text.splitlines())
+            lines = [line.rstrip() for line in own if line.strip() and not _LAUNCHERS.match(line)]
+            if lines:
+                return tuple(lines)
+        return ()
+
+    def _from_api(self, pod: str) -> str:
+        path = f"/apis/v1alpha1/runs/{quote(self._run)}/nodes/{quote(pod)}/log"
+        text = self._get(path)
+        # An answer that begins well may still end in an error, as JSON.
+        return "" if '"error_message"' in text else text
+
+    def _from_ui(self, pod: str) -> str:
+        """The address that users have is often that of the UI, which passes on what it is not."""
+        asked = {"podname": pod, "runid": self._run, "podnamespace": self._namespace}
+        return self._get("/k8s/pod/logs", list(asked.items()))
+
+    def _from_cluster(self, pod: str) -> str:
+        from kubernetes.client import ApiClient, CoreV1Api
+
+        with ApiClient(configuration()) as client:
+            return str(
+                CoreV1Api(client).read_namespaced_pod_log(
+                    pod, self._namespace, container="main", _request_timeout=_SECONDS
+                )
+            )
+
+    def _get(self, path: str, query: Sequence[tuple[str, str]] = ()) -> str:
+        answer = self._client._run_api.api_client.call_api(
+            path,
             "GET",
+            query_params=list(query),
             auth_settings=["Bearer"],
             _preload_content=False,
             _request_timeout=_SECONDS,
         )
-        text = answer.data.decode("utf-8", "replace")
-        # An answer that begins well may still end in an error, as JSON.
-        if answer.status == 200 and '"error_message"' not in text:
-            own = OwnLines().among(text.splitlines())
-            return tuple(
-                line.rstrip() for line in own if line.strip() and not _LAUNCHERS.match(line)
-            )
-    return ()
+        return str(answer.data.decode("utf-8", "replace"))
 
 
 def _details(run: Any) -> list[Any]:

@@ -128,7 +128,7 @@ def submit(
         known = result.run_info
         if wait:
             known = _wait_for(client, compiled, result.run_id)
-        failed = failed_tasks(client, compiled, known) if wait else []
+        failed = failed_tasks(client, compiled, known, namespace) if wait else []
     document: dict[str, Any] = {
         "run": result.run_id,
         "name": known.display_name,

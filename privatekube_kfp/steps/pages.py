@@ -223,7 +223,7 @@ def curve(points: Sequence[tuple[float, float, float]]) -> Html:
         if number % every == 0:
             lines.append(
                 f'<text class="quiet" x="{x:.1f}" y="{height - 5}" text-anchor="middle">'
-                f"{epoch:.0f}</text>"
+                f"{round(epoch, 1):g}</text>"
             )
     return _picture(height, lines, "accuracy over epochs")
 

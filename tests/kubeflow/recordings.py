@@ -1,8 +1,8 @@
-"""What a real Kubeflow handed to the tasks of four runs of ours, in the order in which they began.
+"""What a real Kubeflow handed to the tasks of runs of ours, in the order in which they began.
 
 Kubeflow Pipelines 2.17.0 on Kubernetes 1.36.3, with Argo Workflows 4.0.5. Each task has its
 executor input, and of its pod the name, image, service account, names of variables, security
-context and mounts. The library was version 0.1.0, whose artifacts named all blocks in a list.
+context and mounts. The runs `..._with_lists` are of components whose artifacts named all blocks.
 """
 
 import json

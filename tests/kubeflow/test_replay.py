@@ -1,6 +1,7 @@
-"""What a real Kubeflow handed to tasks of an older version, through the components as they are now.
+"""What a real Kubeflow handed to tasks, through the components as they are now.
 
-Their claim artifacts name all blocks in a list, which Kubeflow gives back as {"list": [...]}.
+Claim artifacts of an older version name all blocks in a list, which Kubeflow gives back as
+{"list": [...]}; those of today have their number and a digest.
 """
 
 import importlib.util
@@ -20,7 +21,14 @@ from privatekube_kfp.local.compiling import compile_file
 from tests.kubeflow.imitation import ROOT, Component, component
 from tests.kubeflow.recordings import STORE, recorded
 
-STREAMS = {"visits": "visits", "statistics_reviews": "reviews"}
+DAYS = tuple(f"reviews-2018-01-0{day}" for day in range(1, 5))
+STREAMS = {
+    "visits": ("visits", ("monday", "tuesday")),
+    "visits_with_lists": ("visits", None),
+    "statistics_reviews": ("reviews", DAYS),
+    "statistics_reviews_with_lists": ("reviews", None),
+}
+"""The stream of each run, and the names of its blocks where its artifacts do not have them."""
 ROWS = {"minutes": [10, 20, 30], "text": ["a b", "c", "d e f"], "rating": [1.0, 4.0, 5.0]}
 
 
@@ -28,13 +36,15 @@ ROWS = {"minutes": [10, 20, 30], "text": ["a b", "c", "d e f"], "rating": [1.0, 
 def run(request, tmp_path, monkeypatch):
     """A recorded run; its stream and blocks are there."""
     tasks = recorded(request.param)
-    stream = STREAMS[request.param]
-    (names,) = {
-        tuple(task.artifacts["claim"]["metadata"]["blocks"]["list"])
-        for task in tasks
-        if "claim" in task.artifacts
-    }
+    stream, names = STREAMS[request.param]
+    if names is None:
+        (names,) = {
+            tuple(task.artifacts["claim"]["metadata"]["blocks"]["list"])
+            for task in tasks
+            if "claim" in task.artifacts
+        }
     monkeypatch.setenv("PRIVATEKUBE_LEDGER", f"sqlite:///{tmp_path}/ledger.db")
+    monkeypatch.setenv("PRIVATEKUBE_RESULTS", str(tmp_path / "store" / "published"))
     with SqliteLedger(str(tmp_path / "ledger.db"), create=True) as ledger:
         ledger.create_stream(StreamSpec(stream, "1", "1e-7", ByPipelines(1)))
         for name in names:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -36,8 +36,11 @@ class Kubeflow:
     states: list[str] = field(default_factory=lambda: ["SUCCEEDED"])
     nodes: list[dict[str, Any]] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
+    ui_logs: dict[str, str] = field(default_factory=dict)
 
-    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+    def answer(
+        self, method: str, path: str, query: dict[str, list[str]], body: Any
+    ) -> tuple[int, Any]:
         if self.refuse is not None and not path.endswith("healthz"):
             return self.refuse
         match method, path.removeprefix("/apis/v2beta1/"):
@@ -58,6 +61,12 @@ class Kubeflow:
             pod = path.removeprefix(prefix).removesuffix("/log")
             # As it does: a status of success, then an error, where there is no such pod.
             return 200, self.logs.get(pod, '{"error_message":"Failed to read logs"}')
+        if path == "/k8s/pod/logs" and self.ui_logs:
+            # As Kubeflow's UI does; its API has no such path.
+            pod = query["podname"][0]
+            if query["podnamespace"] == ["kubeflow"] and pod in self.ui_logs:
+                return 200, self.ui_logs[pod]
+            return 500, "Could not get main container logs: no such pod"
         return 404, {"message": f"no {path}"}
 
     def runs(self) -> list[Any]:
@@ -78,10 +87,10 @@ def serving(kubeflow: Kubeflow) -> Iterator[None]:
         def _serve(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
-            path = urlsplit(self.path).path
+            path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
             kubeflow.said.append((self.command, path, body))
             kubeflow.tokens.add(self.headers.get("authorization"))
-            status, answer = kubeflow.answer(self.command, path, body)
+            status, answer = kubeflow.answer(self.command, path, query, body)
             text = answer if isinstance(answer, str) else json.dumps(answer)
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -207,6 +216,8 @@ I1118 00:00:02.1 launcher_v2.go:151] PipelineTaskSpec
 claim run-1.claim waits: WaitingForUnlock: not enough is unlocked
 {error}
 F1118 00:00:09.1 main.go:60] failed to execute component: exit status 1
+time=2026-11-18T00:00:09.931Z level=INFO msg="sub-process exited" argo=true error="exit status 1"
+Error: exit status 1
 """
 WHY = "claim run-1.claim: block monday: epsilon 0.9 asked, 0.8 left, and no more will ever be"
 
@@ -269,6 +280,15 @@ def test_a_log_that_cannot_be_had_is_told_of(
     lines = result.err.splitlines()
     assert f"    see it with kubectl logs -n team-a {POD} -c main" in lines
     assert lines[-1] == "privatekube: run run-1 ended FAILED: allocate failed"
+
+
+def test_a_log_that_only_the_ui_has(world: World, kubeflow: Kubeflow) -> None:
+    kubeflow.states, kubeflow.nodes = ["FAILED"], FAILED
+    kubeflow.ui_logs[POD] = LOG.replace("{error}", "Error: ExceedsCapacity: too much")
+    result = wait_for(world, kubeflow)
+    assert result.err.splitlines()[-1] == (
+        "privatekube: run run-1 ended FAILED: allocate failed: ExceedsCapacity: too much"
+    )
 
 
 def test_a_task_whose_pod_was_made_again(world: World, kubeflow: Kubeflow) -> None:
