@@ -13,6 +13,8 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Else each of the thousand processes that tests start compiles our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help run check test test-node test-images node-where-it-can control-plane keras components bench clean lint
 
 step = @echo "==> $(1)"
