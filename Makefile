@@ -7,12 +7,16 @@ KERAS_VENV := .venv-keras
 KERAS_STAMP := $(KERAS_VENV)/.installed
 KERAS_PYTHON ?= $(shell command -v python3.11 || echo "$(PYTHON)")
 PIP := -m pip install --disable-pip-version-check --progress-bar off
+# Tests that start processes and servers also wait for them: one more than there are processors.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 dots := awk '/^ *(Collecting|Downloading|Building|Installing)/ { printf "."; fflush() } END { print "" }'
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Else each of the thousand processes that tests start compiles our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help run check test test-node test-images node-where-it-can control-plane keras components bench clean lint
 
 step = @echo "==> $(1)"
@@ -31,9 +35,9 @@ check: lint ## Format, lint, types, import contracts and fast tests; needs no se
 
 test: lint control-plane keras ## All that check does, then every test
 	$(call step,All tests that need no server)
-	@$(PY) -m pytest -q -n auto --dist worksteal -m "not server"
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m "not server"
 	$(call step,All tests on real Kubernetes API servers and a real Prometheus: some minutes)
-	@$(PY) -m pytest -q -m "server and not node" -n auto --maxprocesses=4 --dist loadfile
+	@$(PY) -m pytest -q -m "server and not node" -n $(WORKERS) --maxprocesses=4 --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory node-where-it-can
 
 test-node: $(STAMP) ## Run components and the scheduler in real pods; needs root on Linux

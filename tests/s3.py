@@ -23,7 +23,7 @@ import pytest
 
 KEY, SECRET = "test-access-key", "test-secret-key"
 _STARTED = re.compile(r"Starting s3 server on \[http://127\.0\.0\.1:(\d+)/\]")
-_SECONDS = 60
+_SECONDS = 180
 
 
 @dataclass

@@ -121,8 +121,11 @@ _ORDERS = _candidate_orders()
 _START, _STRIDE = _ORDERS.index(Decimal(8)), 16
 
 
-def renyi_epsilon(curve: Callable[[Decimal], Decimal], delta: int) -> int:
-    """The epsilon, in units, that a mechanism with this Renyi curve has at `delta`."""
+def renyi_epsilon(curve: Callable[[Decimal], Decimal], delta: int, enough: int = 0) -> int:
+    """The epsilon, in units, that a mechanism with this Renyi curve has at `delta`.
+
+    The search for the best order stops as soon as an epsilon of at most `enough` is found.
+    """
     known: dict[int, Decimal] = {}
 
     def epsilon(index: int) -> Decimal:
@@ -132,7 +135,7 @@ def renyi_epsilon(curve: Callable[[Decimal], Decimal], delta: int) -> int:
         return known[index]
 
     best, stride = _START, _STRIDE
-    while stride:
+    while stride and ceil_units(epsilon(best)) > enough:
         near = [i for i in (best - stride, best + stride) if 0 <= i < len(_ORDERS)]
         better = min(near, key=epsilon)
         if epsilon(better) < epsilon(best):

@@ -154,7 +154,7 @@ class DpSgd(Mechanism):
         delta = _needed_delta(self)
         return (
             hockey_stick.gaussian_holds(epsilon, self._unsampled_variance, delta)
-            or hockey_stick.renyi_epsilon(self.divergence, delta) <= epsilon
+            or hockey_stick.renyi_epsilon(self.divergence, delta, epsilon) <= epsilon
         )
 
     @property

@@ -14,13 +14,16 @@ gradient for every unit is cheaper than that. For other models Opacus works out 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from opacus import GradSampleModule
 from torch import Tensor
 from torch.nn import functional
 
 from privatekube_kfp.dp.models import Features, Model, Record, Tape
+
+if TYPE_CHECKING:
+    from opacus import GradSampleModule
 
 # In single precision a length is known to a few millionths: clipped a hair below, the clipped
 # gradient is no longer than it may be, however it was rounded.
@@ -63,7 +66,7 @@ class UnitGradients:
     def __init__(self, model: Model, clip: float) -> None:
         self._model = model
         self._clip = clip
-        self._per_review = None if model.taped else GradSampleModule(model, loss_reduction="sum")
+        self._per_review = None if model.taped else _with_opacus(model)
 
     def clipped_sum(self, batch: Batch) -> list[Tensor]:
         """For each trainable parameter, the sum of the units' clipped gradients.
@@ -89,6 +92,13 @@ class UnitGradients:
         """Leave the model without Opacus' hooks."""
         if self._per_review is not None:
             self._per_review.to_standard_module()
+
+
+def _with_opacus(model: Model) -> GradSampleModule:
+    """Opacus takes as long to import as PyTorch does, and most models do without."""
+    from opacus import GradSampleModule
+
+    return GradSampleModule(model, loss_reduction="sum")
 
 
 def _factors(squares: Tensor, clip: float) -> Tensor:

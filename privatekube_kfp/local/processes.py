@@ -80,13 +80,14 @@ def _runs(group: int) -> bool:
         except (ProcessLookupError, PermissionError):
             return False
         return True
-    for entry in os.scandir(_PROC):
-        if not entry.name.isdigit():
-            continue
-        with suppress(OSError):
-            said = Path(entry.path, "stat").read_text(errors="replace")
-            # After the program's name, which may hold anything: state, parent, group.
-            state, _, number = said.rpartition(")")[2].split()[:3]
-            if int(number) == group and state not in ("Z", "X"):
-                return True
+    with os.scandir(_PROC) as entries:
+        for entry in entries:
+            if not entry.name.isdigit():
+                continue
+            with suppress(OSError):
+                said = Path(entry.path, "stat").read_text(errors="replace")
+                # After the program's name, which may hold anything: state, parent, group.
+                state, _, number = said.rpartition(")")[2].split()[:3]
+                if int(number) == group and state not in ("Z", "X"):
+                    return True
     return False

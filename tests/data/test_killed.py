@@ -156,10 +156,11 @@ def test_killed_at_random_moments(nursery, tmp_path, semantic):
 
 
 @pytest.mark.slow
-def test_a_million_reviews_killed_fifty_times(nursery, tmp_path):
-    source = sample_file(tmp_path, 1_000_000)
+def test_killed_fifty_times(nursery, tmp_path):
+    """Often enough to fall into every phase, with more data than is held in memory at a time."""
+    source = sample_file(tmp_path, 250_000)
     interrupted = kill_often(
-        nursery, tmp_path, "user", source, 50, days=91, interval=7, run_bytes=32 * 1024 * 1024
+        nursery, tmp_path, "user", source, 50, days=91, interval=7, run_bytes=8 * 1024 * 1024
     )
     assert {"reading", "writing"} & interrupted
 

@@ -43,7 +43,7 @@ def serving(folder: Path) -> Iterator[ObjectStore]:
         yield ObjectStore(f"http://127.0.0.1:{port}", folder)
     finally:
         server.terminate()
-        server.wait(timeout=60)
+        server.wait(timeout=180)
 
 
 def _answers(port: int) -> bool:

@@ -67,7 +67,7 @@ class Trap:
         """Let the thread go."""
         opened = self.was_opened
         with open(self._path, "rb"):
-            self._thread.join(timeout=10)
+            self._thread.join(timeout=180)
         return opened
 
 

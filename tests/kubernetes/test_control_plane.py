@@ -245,13 +245,13 @@ def test_owned_objects_are_collected(control_plane, namespace):
     owned = {"metadata": {"name": "owned", "ownerReferences": [reference]}}
     api.create_namespaced_config_map(namespace, owned)
     api.delete_namespaced_config_map("owner", namespace)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline:
         names = {each.metadata.name for each in api.list_namespaced_config_map(namespace).items}
         if "owned" not in names:
             return
         time.sleep(0.1)
-    pytest.fail("the owned object is still there after 60 s")
+    pytest.fail("the owned object is still there after 180 s")
 
 
 def test_nothing_is_left_after_stop(binaries):
@@ -288,9 +288,9 @@ def test_nothing_is_left_running_after_a_kill(binaries, tmp_path):
         assert len(pids) >= 2
         assert all(Path(f"/proc/{pid}").exists() for pid in pids)
         run.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 180
     while any(_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, "still running 10 s after their parent was killed"
+        assert time.monotonic() < deadline, "still running 180 s after their parent was killed"
         time.sleep(0.05)
     assert Path(home).is_dir()
     ControlPlane(binaries).stop()

@@ -39,12 +39,7 @@ from tests.kubernetes.objects import (
 @pytest.fixture(scope="module")
 def installed(control_plane):
     """What the README says to type; returns the names of what was applied."""
-    done = control_plane.kubectl("apply", "-k", str(CRDS), "-o", "name")
-    assert done.returncode == 0, done.stderr
-    names = done.stdout.split()
-    waited = control_plane.kubectl("wait", "--for=condition=Established", "--timeout=150s", *names)
-    assert waited.returncode == 0, waited.stderr
-    return names
+    return control_plane.apply(CRDS)
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from tests.scheduler.running import SettledLedger, clean, install, running, unti
 
 
 @contextlib.contextmanager
-def a_world(control_plane, namespace):
+def a_world(control_plane, namespace, **how):
     """A world whose scheduler runs, until it is left."""
     install(control_plane)
     made = World(control_plane, namespace)
     made.note_events()
-    made.start()
+    made.start(**how)
     try:
         yield made
     finally:

@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 
 from privatekube_kfp.core.claim import Kind, Phase
+from privatekube_kfp.local import processes
 from tests.cli.running import command_line, environment
 from tests.local.world import WAITS, World, children, runs, wait_until
 
@@ -201,3 +202,8 @@ def pipeline():
     assert held.phase is Phase.RELEASED
     assert waited.phase is not Phase.PENDING
     assert waited.held().is_zero
+
+
+def test_looking_for_processes_leaves_no_folder_open() -> None:
+    """Whoever finds one returns early; with warnings as errors a folder left open fails."""
+    assert processes._runs(os.getpgrp())

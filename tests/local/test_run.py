@@ -451,7 +451,7 @@ def test_a_run_goes_on_when_nobody_reads_it(world: World) -> None:
     assert closed.stderr is not None
     closed.stdout.close()
     closed.stderr.close()
-    assert closed.wait(60) == 141
+    assert closed.wait(180) == 141
     assert world.lines("ticks") == ["tick"]
     assert json.loads((world.home / "run.json").read_text())["state"] == "Succeeded"
 

@@ -128,7 +128,7 @@ class World:
         return int(self.lines("began")[-1])
 
 
-def wait_until(done: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(done: Callable[[], object], seconds: float = 180) -> None:
     give_up = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < give_up, "waited in vain"

@@ -190,7 +190,7 @@ class Prometheus:
         """
         url = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(asked or {})}"
         try:
-            with self._opener.open(url, timeout=30) as answer:
+            with self._opener.open(url, timeout=180) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
             with error:

@@ -31,7 +31,7 @@ def free_port():
 
 
 def fetch(target, path):
-    with urllib.request.urlopen(f"http://{target}/{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{target}/{path}", timeout=180) as answer:
         return answer.read().decode()
 
 

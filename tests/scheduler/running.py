@@ -21,24 +21,23 @@ from scheduler.metrics import Metrics
 from scheduler.scheduling import Scheduler
 
 TOP = Path(__file__).parents[2]
-KINDS = ("privatedatastreams", "privatedatablocks", "privacyclaims")
 
 
 def install(control_plane):
     """Our kinds, in the cluster, once it serves them."""
-    extensions = kubernetes.client.ApiextensionsV1Api(control_plane.admin)
-    there = {crd.metadata.name for crd in extensions.list_custom_resource_definition().items}
-    if not {f"{plural}.privatekube.io" for plural in KINDS} <= there:
-        for path in sorted((TOP / "crds").glob("p*.yaml")):
-            control_plane.apply(path)
-    api = Api(lambda: control_plane.client())
-    for kind in (STREAMS, BLOCKS, CLAIMS):
+    api = Api(lambda: control_plane.admin)
+    kinds = (STREAMS, BLOCKS, CLAIMS)
+    if all(_is_served(api, kind) for kind in kinds):
+        return
+    for path in sorted((TOP / "crds").glob("p*.yaml")):
+        control_plane.apply(path)
+    for kind in kinds:
         until(lambda kind=kind: _is_served(api, kind))
 
 
 def _is_served(api, kind):
     try:
-        api.list_all(kind)
+        next(api.pages(kind, page=1))
         return True
     except Exception:
         return False

@@ -103,7 +103,7 @@ def kept(folder):
 
 def _workers_of(pid):
     """Processes that a command left behind, once they have had time to notice."""
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 180
     while True:
         left = [name for name in os.listdir("/proc") if name.isdecimal() and _parent(name) == pid]
         if not left or time.monotonic() > give_up:

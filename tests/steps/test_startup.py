@@ -45,3 +45,14 @@ def test_a_step_imports_nothing_heavy_that_it_does_not_use(step):
         check=True,
     )
     assert set(json.loads(ran.stdout)) & HEAVY <= STEPS[step]
+
+
+def test_training_imports_opacus_for_the_models_only_that_need_it():
+    training = "import privatekube_kfp.dp.training, privatekube_kfp.dp.evaluation, sys"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{training}; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {"torch", "opacus"} & {*ran.stdout.split()} == {"torch"}

@@ -55,6 +55,9 @@ _CONTROLLERS = (
 )
 """What tests need of the controller manager: the others work for nodes and for pods."""
 
+_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+"""How kubectl asks which kinds there are."""
+
 Manifest = Path | str | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
@@ -141,7 +144,58 @@ class Cluster:
         defined = [name for name in applied if name.startswith("customresourcedefinition.")]
         if defined:
             self._checked("wait", "--for=condition=Established", "--timeout=150s", *defined)
+            self.wait_until_served(name.partition("/")[2] for name in defined)
         return applied
+
+    def wait_until_served(self, definitions: Iterable[str]) -> None:
+        """Wait until the kinds of these definitions can be used, by kubectl as well.
+
+        A definition is established a moment before the server serves its kind, and the list of
+        kinds that kubectl asks for comes another moment later.
+        """
+        api = kubernetes.client.ApiextensionsV1Api(self.admin)
+        deadline = time.monotonic() + _READY_SECONDS
+        for name in definitions:
+            spec = api.read_custom_resource_definition(name).spec
+            versions = [each.name for each in spec.versions if each.served]
+            while not all(self._serves(spec.group, each, spec.names.plural) for each in versions):
+                if time.monotonic() > deadline:
+                    raise ControlPlaneFailed(f"{name} is not served after {_READY_SECONDS} s.")
+                time.sleep(0.05)
+
+    def _serves(self, group: str, version: str, plural: str) -> bool:
+        objects = self._get(f"/apis/{group}/{version}/{plural}?limit=1")
+        resources = self._get(f"/apis/{group}/{version}")
+        groups = self._get("/apis", accept=_DISCOVERY)
+        if objects is None or resources is None or groups is None:
+            return False
+        if plural not in [each["name"] for each in resources["resources"]]:
+            return False
+        if "groups" in groups:  # A server of before 1.26 lists no more than these.
+            return group in [each["name"] for each in groups["groups"]]
+        return plural in [
+            resource["resource"]
+            for found in groups["items"]
+            if found["metadata"]["name"] == group
+            for each in found["versions"]
+            if each["version"] == version
+            for resource in each.get("resources", ())
+        ]
+
+    def _get(self, path: str, accept: str = "application/json") -> Any:
+        """What the server answers an administrator, or None when it has no answer."""
+        try:
+            answer = self.admin.call_api(
+                path,
+                "GET",
+                header_params={"Accept": accept},
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _return_http_data_only=True,
+            )
+        except kubernetes.client.ApiException:
+            return None
+        return json.loads(answer.data)
 
     def token(self, namespace: str, service_account: str, *, seconds: int = 3600) -> str:
         """A token of a service account; the server gives none under 600 seconds.
